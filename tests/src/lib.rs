@@ -1,0 +1,1 @@
+//! Real nodes to test podlapse against.

@@ -1,0 +1,1 @@
+//! podlapse: an eBPF lifecycle tracer for Kubernetes pod starts.

@@ -1,0 +1,2 @@
+//! The podlapse command.
+fn main() {}
