@@ -1,1 +1,10 @@
 //! podlapse: an eBPF lifecycle tracer for Kubernetes pod starts.
+//!
+//! Data flows one way: [`record`]s come from the kernel probes, from `/proc` or from a recording, go through the pure
+//! engine (wire, cri, lifecycle, trace) and leave as traces through the exports. See ARCHITECTURE.md.
+
+pub mod cri;
+pub mod ids;
+pub mod record;
+pub mod trace;
+pub mod wire;

@@ -1,0 +1,648 @@
+//! Records: everything the engine learns, decoded from the ABI bytes that the programs, user space and recordings
+//! share. Pure: no I/O, no clock, no `unsafe`; bad bytes are an error that names the field, never a panic.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use tracer_ebpf as abi;
+pub use tracer_ebpf::Namespaces;
+
+use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, see [`tracer_ebpf::Header::ktime`].
+    pub at: MonotonicNs,
+    /// Process that was current.
+    pub tgid: Tgid,
+    /// Thread that was current.
+    pub tid: Tid,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What a record says; one variant for each [`tracer_ebpf::kind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Payload on a watched socket.
+    Bytes(Bytes),
+    /// A change of a watched process's sockets.
+    Socket(Socket),
+    /// A process was created.
+    NewTask(NewTask),
+    /// A program was executed.
+    Exec(Exec),
+    /// A process ended.
+    Exit(Exit),
+    /// A syscall of a tracked process ended.
+    Syscall(Syscall),
+    /// A cgroup was made, removed or joined.
+    Cgroup(Cgroup),
+    /// A cgroup file was written.
+    CgroupWrite(CgroupWrite),
+    /// A process was chosen by the OOM killer.
+    Oom {
+        /// The victim.
+        victim: Tgid,
+    },
+    /// A signal was sent.
+    Signal {
+        /// The receiver.
+        target: Tgid,
+        /// Signal number.
+        signal: u32,
+        /// `si_code`.
+        code: i32,
+        /// `TRACE_SIGNAL_*`; 0 is delivered.
+        result: u32,
+    },
+    /// One instant on the realtime clock.
+    Clock {
+        /// Nanoseconds since the epoch.
+        realtime: u64,
+    },
+    /// Time has come this far.
+    Tick,
+    /// Records that never came.
+    Lost {
+        /// See [`tracer_ebpf::counter`].
+        counter: u32,
+        /// How many.
+        count: u64,
+    },
+    /// `key=value` pairs about the node and the hooks.
+    Node(Vec<(String, String)>),
+    /// A process that ran at attach.
+    Process(Process),
+    /// Something podlapse itself did, see [`tracer_ebpf::mark`].
+    Mark(u32),
+    /// A kind that this version does not know.
+    Unknown(u32),
+}
+
+/// Which way payload went, seen from the traced process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Read by it.
+    In,
+    /// Written by it.
+    Out,
+}
+
+/// Payload on a watched socket.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bytes {
+    /// Connection.
+    pub conn: ConnId,
+    /// Offset of the first byte in this direction.
+    pub offset: u64,
+    /// Entry of a read, exit of a write.
+    pub other_at: MonotonicNs,
+    /// Descriptor.
+    pub fd: i32,
+    /// Direction.
+    pub direction: Direction,
+    /// Bytes that the syscall moved; those past `data` are a gap.
+    pub len: u32,
+    /// Captured bytes.
+    pub data: Vec<u8>,
+}
+
+/// Payload never shows in a debug line or a panic message.
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bytes")
+            .field("conn", &self.conn)
+            .field("offset", &self.offset)
+            .field("fd", &self.fd)
+            .field("direction", &self.direction)
+            .field("len", &self.len)
+            .field("captured", &self.data.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happened to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketOp {
+    /// Accepted.
+    Accept,
+    /// Connected.
+    Connect,
+    /// Closed.
+    Close,
+    /// Copied.
+    Dup,
+    /// Bound to a path.
+    Bind,
+    /// Listening.
+    Listen,
+    /// Was open at attach.
+    Found,
+}
+
+/// A change of a watched process's sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// What happened.
+    pub op: SocketOp,
+    /// Connection, where the operation has one.
+    pub conn: ConnId,
+    /// Descriptor.
+    pub fd: i32,
+    /// Listening descriptor of an accept, source of a dup.
+    pub other_fd: Option<i32>,
+    /// Result: a negated errno on failure.
+    pub ret: i32,
+    /// Process at the other end.
+    pub peer: Option<Tgid>,
+    /// Path; a leading `@` marks an abstract name.
+    pub path: String,
+}
+
+/// A process was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTask {
+    /// The child.
+    pub child: Tgid,
+    /// The child's real parent.
+    pub parent: Tgid,
+    /// `clone_flags`.
+    pub clone_flags: u64,
+    /// The child's cgroup in the default hierarchy.
+    pub cgroup: CgroupId,
+}
+
+/// A program was executed by the record's process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// Real parent.
+    pub parent: Tgid,
+    /// Cgroup in the default hierarchy.
+    pub cgroup: CgroupId,
+    /// Namespaces.
+    pub namespaces: Namespaces,
+    /// In a container's mount namespace; `argv` then holds only its first word.
+    pub container: bool,
+    /// argv, environment or a page of them is incomplete.
+    pub incomplete: bool,
+    /// `comm` after the exec.
+    pub comm: String,
+    /// `oom_score_adj`.
+    pub oom_score_adj: i32,
+    /// File name as given to exec.
+    pub filename: String,
+    /// Arguments.
+    pub argv: Vec<String>,
+    /// `CNI_*` variables.
+    pub cni: Vec<(String, String)>,
+}
+
+/// The record's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit status, when it ended by itself.
+    pub status: Option<u8>,
+    /// Signal, when one ended it.
+    pub signal: Option<u8>,
+    /// `comm`.
+    pub comm: String,
+}
+
+/// A syscall of the record's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syscall {
+    /// Which.
+    pub sys: Sys,
+    /// Its entry; the record's time is its exit.
+    pub enter: MonotonicNs,
+    /// Result.
+    pub ret: i64,
+    /// Arguments.
+    pub args: [u64; 5],
+    /// After `setns` and `unshare`.
+    pub namespaces: Namespaces,
+    /// String arguments, see [`tracer_ebpf::sys`].
+    pub strings: [String; 3],
+}
+
+impl Syscall {
+    /// The errno of a failure.
+    pub fn errno(&self) -> Option<i32> {
+        (self.ret < 0).then(|| i32::try_from(-self.ret).unwrap_or(i32::MAX))
+    }
+}
+
+macro_rules! syscalls {
+    ($($variant:ident = $code:ident, $name:literal;)*) => {
+        /// Syscalls that are watched, see [`tracer_ebpf::sys`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each variant is the syscall of that name")]
+        pub enum Sys { $($variant,)* Unknown(u32) }
+
+        impl Sys {
+            fn from_code(code: u32) -> Sys {
+                match code { $(abi::sys::$code => Sys::$variant,)* other => Sys::Unknown(other) }
+            }
+
+            /// The syscall's name.
+            pub fn name(self) -> &'static str {
+                match self { $(Sys::$variant => $name,)* Sys::Unknown(_) => "unknown" }
+            }
+        }
+    };
+}
+
+syscalls! {
+    Setns = SETNS, "setns";
+    Unshare = UNSHARE, "unshare";
+    PivotRoot = PIVOT_ROOT, "pivot_root";
+    Mount = MOUNT, "mount";
+    Umount2 = UMOUNT2, "umount2";
+    Fsopen = FSOPEN, "fsopen";
+    Fsconfig = FSCONFIG, "fsconfig";
+    Fsmount = FSMOUNT, "fsmount";
+    MoveMount = MOVE_MOUNT, "move_mount";
+    OpenTree = OPEN_TREE, "open_tree";
+    MountSetattr = MOUNT_SETATTR, "mount_setattr";
+    Execve = EXECVE, "execve";
+    Execveat = EXECVEAT, "execveat";
+    Clone = CLONE, "clone";
+    Clone3 = CLONE3, "clone3";
+    Mkdir = MKDIR, "mkdir";
+    Mkdirat = MKDIRAT, "mkdirat";
+}
+
+/// What happened to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupOp {
+    /// Made.
+    Mkdir,
+    /// Removed.
+    Rmdir,
+    /// A task moved into it.
+    Attach,
+}
+
+/// A cgroup was made, removed or joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// What happened.
+    pub op: CgroupOp,
+    /// Hierarchy; 0 is the default (v2) one.
+    pub hierarchy: u32,
+    /// The cgroup.
+    pub id: CgroupId,
+    /// The task that moved.
+    pub task: Option<Tgid>,
+    /// The whole thread group moved.
+    pub threadgroup: bool,
+    /// Path below the hierarchy's root.
+    pub path: String,
+}
+
+/// A cgroup file was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupWrite {
+    /// Exit of the write; the record's time is its entry.
+    pub exit: MonotonicNs,
+    /// Result.
+    pub ret: i64,
+    /// The directory's cgroup.
+    pub cgroup: CgroupId,
+    /// Name of the cgroup's own directory.
+    pub dir: String,
+    /// Name of the file.
+    pub file: String,
+    /// Value.
+    pub value: String,
+}
+
+/// What podlapse knows of a process it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Only tracked.
+    Other,
+    /// The container runtime.
+    Runtime,
+    /// A shim.
+    Shim,
+    /// podlapse itself.
+    Myself,
+}
+
+/// A process that ran at attach (the record's process).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Namespaces.
+    pub namespaces: Namespaces,
+    /// Parent.
+    pub parent: Tgid,
+    /// Role.
+    pub role: Role,
+    /// Executable.
+    pub exe: String,
+    /// Arguments.
+    pub argv: Vec<String>,
+    /// Cgroup path.
+    pub cgroup: String,
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The bytes end before the field does.
+    #[error("record ends inside its field {0}")]
+    Short(&'static str),
+    /// Bytes follow the last field.
+    #[error("{0} bytes follow the record's last field")]
+    Trailing(usize),
+    /// A field has a value that the ABI does not give it.
+    #[error("record field {0} has an impossible value")]
+    Value(&'static str),
+}
+
+/// Decodes one record from exactly its bytes.
+///
+/// # Errors
+/// [`DecodeError`] when the bytes are too few, too many or impossible. A kind from a later version is not an error
+/// but [`Event::Unknown`].
+pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let mut r = Reader(bytes);
+    let at = MonotonicNs(r.u64("ktime")?);
+    let kind = r.u32("kind")?;
+    let len = r.u32("len")? as usize;
+    if len < bytes.len() {
+        return Err(DecodeError::Trailing(bytes.len() - len));
+    }
+    if len > bytes.len() {
+        return Err(DecodeError::Short("len"));
+    }
+    let tgid = Tgid(r.u32("tgid")?);
+    let tid = Tid(r.u32("tid")?);
+    let event = event(kind, &mut r)?;
+    match (&event, r.0.len()) {
+        (Event::Unknown(_), _) | (_, 0) => Ok(Record { at, tgid, tid, event }),
+        (_, rest) => Err(DecodeError::Trailing(rest)),
+    }
+}
+
+/// Length of the record that starts `bytes`, once its header is there.
+pub fn len_of(bytes: &[u8]) -> Option<usize> {
+    let len = bytes.get(12..16)?;
+    Some(u32::from_le_bytes(len.try_into().ok()?) as usize)
+}
+
+fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    Ok(match kind {
+        abi::kind::BYTES => bytes(r)?,
+        abi::kind::SOCKET => socket(r)?,
+        abi::kind::NEW_TASK => {
+            let clone_flags = r.u64("clone_flags")?;
+            let cgroup = CgroupId(r.u64("cgroup")?);
+            let child = Tgid(r.u32("child")?);
+            let parent = Tgid(r.u32("parent")?);
+            Event::NewTask(NewTask { child, parent, clone_flags, cgroup })
+        }
+        abi::kind::EXEC => exec(r)?,
+        abi::kind::EXIT => {
+            let code = r.u32("code")?;
+            r.u32("reserved")?;
+            let comm = r.comm()?;
+            let signal = (code & 0x7f) as u8;
+            let signal = (signal != 0).then_some(signal);
+            let status = signal.is_none().then_some(((code >> 8) & 0xff) as u8);
+            Event::Exit(Exit { status, signal, comm })
+        }
+        abi::kind::SYSCALL => syscall(r)?,
+        abi::kind::CGROUP => cgroup(r)?,
+        abi::kind::CGROUP_WRITE => cgroup_write(r)?,
+        abi::kind::OOM => {
+            let victim = Tgid(r.u32("victim")?);
+            r.u32("reserved")?;
+            Event::Oom { victim }
+        }
+        abi::kind::SIGNAL => Event::Signal {
+            target: Tgid(r.u32("target")?),
+            signal: r.u32("signal")?,
+            code: r.i32("code")?,
+            result: r.u32("result")?,
+        },
+        abi::kind::CLOCK => Event::Clock { realtime: r.u64("realtime")? },
+        abi::kind::TICK => Event::Tick,
+        abi::kind::LOST => {
+            let count = r.u64("count")?;
+            let counter = r.u32("counter")?;
+            r.u32("reserved")?;
+            Event::Lost { counter, count }
+        }
+        abi::kind::NODE => {
+            let text = std::mem::take(&mut r.0);
+            Event::Node(pairs(text))
+        }
+        abi::kind::PROCESS => process(r)?,
+        abi::kind::MARK => {
+            let what = r.u32("what")?;
+            r.u32("reserved")?;
+            Event::Mark(what)
+        }
+        other => Event::Unknown(other),
+    })
+}
+
+fn bytes(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let conn = ConnId(r.u64("conn")?);
+    let offset = r.u64("offset")?;
+    let other_at = MonotonicNs(r.u64("other_ktime")?);
+    let fd = r.i32("fd")?;
+    let direction = match r.u32("direction")? {
+        abi::direction::IN => Direction::In,
+        abi::direction::OUT => Direction::Out,
+        _ => return Err(DecodeError::Value("direction")),
+    };
+    let len = r.u32("len")?;
+    let captured = r.u32("captured")?;
+    if captured > len {
+        return Err(DecodeError::Value("captured"));
+    }
+    let data = r.take(captured, "data")?.to_vec();
+    Ok(Event::Bytes(Bytes { conn, offset, other_at, fd, direction, len, data }))
+}
+
+fn socket(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let conn = ConnId(r.u64("conn")?);
+    let op = match r.u32("op")? {
+        abi::socket_op::ACCEPT => SocketOp::Accept,
+        abi::socket_op::CONNECT => SocketOp::Connect,
+        abi::socket_op::CLOSE => SocketOp::Close,
+        abi::socket_op::DUP => SocketOp::Dup,
+        abi::socket_op::BIND => SocketOp::Bind,
+        abi::socket_op::LISTEN => SocketOp::Listen,
+        abi::socket_op::FOUND => SocketOp::Found,
+        _ => return Err(DecodeError::Value("op")),
+    };
+    let fd = r.i32("fd")?;
+    let other_fd = Some(r.i32("other_fd")?).filter(|fd| *fd >= 0);
+    let ret = r.i32("ret")?;
+    let peer = Some(Tgid(r.u32("peer")?)).filter(|t| t.0 != 0);
+    let path_len = r.u32("path_len")?;
+    let raw = r.take(path_len, "path")?;
+    let path = match raw.split_first() {
+        Some((0, name)) => format!("@{}", text(name)),
+        _ => text(raw.split(|b| *b == 0).next().unwrap_or_default()),
+    };
+    Ok(Event::Socket(Socket { op, conn, fd, other_fd, ret, peer, path }))
+}
+
+fn exec(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let cgroup = CgroupId(r.u64("cgroup")?);
+    let namespaces = r.namespaces()?;
+    let parent = Tgid(r.u32("parent")?);
+    let flags = r.u32("flags")?;
+    let comm = r.comm()?;
+    let oom_score_adj = r.i32("oom_score_adj")?;
+    let filename_len = r.u32("filename_len")?;
+    let argv_len = r.u32("argv_len")?;
+    let env_len = r.u32("env_len")?;
+    let filename = strings(r.take(filename_len, "filename")?).next().unwrap_or_default();
+    let argv = strings(r.take(argv_len, "argv")?).collect();
+    let cni = pairs(r.take(env_len, "env")?);
+    Ok(Event::Exec(Exec {
+        parent,
+        cgroup,
+        namespaces,
+        container: flags & abi::exec_flag::CONTAINER != 0,
+        incomplete: flags & !abi::exec_flag::CONTAINER != 0,
+        comm,
+        oom_score_adj,
+        filename,
+        argv,
+        cni,
+    }))
+}
+
+fn syscall(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let enter = MonotonicNs(r.u64("enter")?);
+    let ret = r.u64("ret")?.cast_signed();
+    let mut args = [0; 5];
+    for arg in &mut args {
+        *arg = r.u64("args")?;
+    }
+    let namespaces = r.namespaces()?;
+    let sys = Sys::from_code(r.u32("sys")?);
+    let mut lens = [0; 3];
+    for len in &mut lens {
+        *len = r.u32("str_len")?;
+    }
+    let mut strings = [const { String::new() }; 3];
+    for (string, len) in strings.iter_mut().zip(lens) {
+        *string = text(r.take(len, "strings")?);
+    }
+    Ok(Event::Syscall(Syscall { sys, enter, ret, args, namespaces, strings }))
+}
+
+fn cgroup(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let id = CgroupId(r.u64("id")?);
+    let op = match r.u32("op")? {
+        abi::cgroup_op::MKDIR => CgroupOp::Mkdir,
+        abi::cgroup_op::RMDIR => CgroupOp::Rmdir,
+        abi::cgroup_op::ATTACH => CgroupOp::Attach,
+        _ => return Err(DecodeError::Value("op")),
+    };
+    let hierarchy = r.u32("hierarchy")?;
+    let task = Tgid(r.u32("task")?);
+    let threadgroup = r.u32("threadgroup")? != 0;
+    let path_len = r.u32("path_len")?;
+    r.u32("reserved")?;
+    let path = text(r.take(path_len, "path")?);
+    let task = (op == CgroupOp::Attach).then_some(task);
+    Ok(Event::Cgroup(Cgroup { op, hierarchy, id, task, threadgroup, path }))
+}
+
+fn cgroup_write(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let exit = MonotonicNs(r.u64("exit")?);
+    let ret = r.u64("ret")?.cast_signed();
+    let cgroup = CgroupId(r.u64("cgroup")?);
+    let dir_len = r.u32("dir_len")?;
+    let file_len = r.u32("file_len")?;
+    let value_len = r.u32("value_len")?;
+    r.u32("reserved")?;
+    let dir = text(r.take(dir_len, "dir")?);
+    let file = text(r.take(file_len, "file")?);
+    let value = text(r.take(value_len, "value")?);
+    Ok(Event::CgroupWrite(CgroupWrite { exit, ret, cgroup, dir, file, value }))
+}
+
+fn process(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let namespaces = r.namespaces()?;
+    let parent = Tgid(r.u32("parent")?);
+    let role = match r.u32("role")? {
+        abi::role::RUNTIME => Role::Runtime,
+        abi::role::SHIM => Role::Shim,
+        abi::role::SELF => Role::Myself,
+        _ => Role::Other,
+    };
+    let exe_len = r.u32("exe_len")?;
+    let argv_len = r.u32("argv_len")?;
+    let cgroup_len = r.u32("cgroup_len")?;
+    r.u32("reserved")?;
+    let exe = text(r.take(exe_len, "exe")?);
+    let argv = strings(r.take(argv_len, "argv")?).collect();
+    let cgroup = text(r.take(cgroup_len, "cgroup")?);
+    Ok(Event::Process(Process { namespaces, parent, role, exe, argv, cgroup }))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Zero-terminated strings; a last one without its zero counts too.
+fn strings(bytes: &[u8]) -> impl Iterator<Item = String> {
+    let whole = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    let parts = (!bytes.is_empty()).then(|| whole.split(|b| *b == 0).map(text));
+    parts.into_iter().flatten()
+}
+
+fn pairs(bytes: &[u8]) -> Vec<(String, String)> {
+    strings(bytes).filter_map(|s| s.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))).collect()
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: u32, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let (head, rest) = self.0.split_at_checked(len as usize).ok_or(DecodeError::Short(field))?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(DecodeError::Short(field))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        self.array(field).map(u32::from_le_bytes)
+    }
+
+    fn i32(&mut self, field: &'static str) -> Result<i32, DecodeError> {
+        self.array(field).map(i32::from_le_bytes)
+    }
+
+    fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        self.array(field).map(u64::from_le_bytes)
+    }
+
+    fn comm(&mut self) -> Result<String, DecodeError> {
+        let raw: [u8; abi::COMM_LEN] = self.array("comm")?;
+        Ok(text(raw.split(|b| *b == 0).next().unwrap_or_default()))
+    }
+
+    fn namespaces(&mut self) -> Result<Namespaces, DecodeError> {
+        let mut next = || self.u32("namespaces");
+        Ok(Namespaces { mnt: next()?, net: next()?, ipc: next()?, uts: next()?, pid: next()?, user: next()? })
+    }
+}

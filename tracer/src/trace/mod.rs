@@ -1,0 +1,12 @@
+//! Traces: the span tree of one pod start, its partition into stages, its critical path. Pure.
+//!
+//! These are the engine's own types; each export has its own and none of these is serializable.
+
+#![forbid(unsafe_code)]
+
+mod model;
+
+pub use model::{
+    CallInfo, Container, ContainerKind, ExecPoint, ExitPoint, NodeInfo, Outcome, PodInfo, ProcessInfo, Quality,
+    Sandbox, Span, SpanId, StageTotal, Trace, Verdict,
+};

@@ -1,0 +1,302 @@
+//! The trace of one pod start, as `podlapse.trace/v1` documents it. Times of spans are relative to the trace's start.
+
+use std::collections::BTreeMap;
+
+use tracer_ebpf::Namespaces;
+
+use crate::cri::MethodSource;
+use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
+
+/// One pod start.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// 32 hex digits; the same records give the same id.
+    pub trace_id: String,
+    /// The node and the hooks.
+    pub node: NodeInfo,
+    /// The pod.
+    pub pod: PodInfo,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its first sign.
+    pub start: MonotonicNs,
+    /// Realtime of `start`, ns since the epoch, when a clock pair was recorded.
+    pub start_realtime: Option<u64>,
+    /// From `start` to the end of the trace.
+    pub total_ns: u64,
+    /// By stage name, in order of first appearance; the sum of `self_ns` is `total_ns`.
+    pub stages: Vec<StageTotal>,
+    /// Self time of leaf stages both of whose edges are observed signs.
+    pub named_ns: u64,
+    /// Parents before children, then by start.
+    pub spans: Vec<Span>,
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    /// Containers in order of creation.
+    pub containers: Vec<Container>,
+    /// What failed.
+    pub verdict: Option<Verdict>,
+    /// What the trace missed.
+    pub quality: Quality,
+}
+
+/// The node, from [`crate::record::Event::Node`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Host name.
+    pub name: Option<String>,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: Option<String>,
+    /// `uname -r`.
+    pub kernel: Option<String>,
+    /// `containerd`, …
+    pub runtime: Option<String>,
+    /// Its version.
+    pub runtime_version: Option<String>,
+    /// Path of the CRI socket.
+    pub socket: Option<String>,
+    /// Hook group to backend: `socket` → `tracepoint`.
+    pub probes: BTreeMap<String, String>,
+}
+
+/// The pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodInfo {
+    /// `metadata.namespace`.
+    pub namespace: Option<String>,
+    /// `metadata.name`.
+    pub name: Option<String>,
+    /// `metadata.uid`.
+    pub uid: Option<PodUid>,
+    /// Attempt of the sandbox.
+    pub attempt: Option<u32>,
+    /// Runtime handler; the default one is an empty name on the wire and absent here.
+    pub runtime_handler: Option<String>,
+    /// `guaranteed`, `burstable`, `besteffort`, from the cgroup parent.
+    pub qos: Option<String>,
+    /// Address.
+    pub ip: Option<String>,
+}
+
+/// How a start ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Every container reached its exec.
+    Complete,
+    /// A call, an exec or an exit failed.
+    Failed,
+    /// It goes on.
+    InProgress,
+    /// podlapse came in the middle or lost what it needed.
+    Partial,
+}
+
+impl Outcome {
+    /// The name in outputs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Complete => "complete",
+            Outcome::Failed => "failed",
+            Outcome::InProgress => "in_progress",
+            Outcome::Partial => "partial",
+        }
+    }
+}
+
+/// Time of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageTotal {
+    /// Stage name of the registry.
+    pub stage: String,
+    /// Time during which at least one of its spans was open.
+    pub wall_ns: u64,
+    /// Time that it owned.
+    pub self_ns: u64,
+    /// Spans.
+    pub count: u32,
+}
+
+/// A span's identity within its trace: 1, 2, …
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(pub u32);
+
+/// One step of a start.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// Identity.
+    pub id: SpanId,
+    /// Parent.
+    pub parent: Option<SpanId>,
+    /// Stage name of the registry.
+    pub stage: String,
+    /// What a person reads: `RunPodSandbox`, `bridge`, `runc create`, …
+    pub name: String,
+    /// Relative to the trace's start.
+    pub start_ns: u64,
+    /// Relative to the trace's start; absent while open.
+    pub end_ns: Option<u64>,
+    /// On the critical path.
+    pub critical: bool,
+    /// Time that it owned.
+    pub self_ns: u64,
+    /// The process that the span is.
+    pub process: Option<ProcessInfo>,
+    /// The call that the span is.
+    pub call: Option<CallInfo>,
+    /// More, by name.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Thread group.
+    pub pid: Tgid,
+    /// Real parent at the exec.
+    pub ppid: Tgid,
+    /// `comm`.
+    pub comm: String,
+    /// Executable as given to exec.
+    pub exe: String,
+    /// Arguments; for container processes the first word.
+    pub args: Vec<String>,
+    /// Exit status.
+    pub exit_code: Option<u8>,
+    /// Signal that ended it.
+    pub signal: Option<u8>,
+    /// errno of the failure that the span is.
+    pub errno: Option<i32>,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallInfo {
+    /// `runtime.v1.RuntimeService`, …
+    pub service: String,
+    /// `RunPodSandbox`, …
+    pub method: String,
+    /// Source of the name.
+    pub method_source: MethodSource,
+    /// gRPC code; absent while open or when no status came.
+    pub code: Option<u32>,
+    /// Message of a failure.
+    pub message: Option<String>,
+    /// `user-agent` or process of the client.
+    pub client: Option<String>,
+}
+
+/// The sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Id.
+    pub id: Option<SandboxId>,
+    /// Pause process.
+    pub pid: Option<Tgid>,
+    /// Shim.
+    pub shim_pid: Option<Tgid>,
+    /// Path of the network namespace, `CNI_NETNS`.
+    pub netns: Option<String>,
+    /// Namespaces of the pause process at its exec.
+    pub namespaces: Option<Namespaces>,
+    /// Cgroup path.
+    pub cgroup: Option<String>,
+    /// Values written to its cgroup files.
+    pub limits: BTreeMap<String, String>,
+}
+
+/// What kind of container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// An app container.
+    App,
+    /// An init container.
+    Init,
+    /// A restartable init container.
+    Sidecar,
+    /// The CRI alone does not tell.
+    #[default]
+    Unknown,
+}
+
+/// One container.
+#[derive(Clone, Debug, Default)]
+pub struct Container {
+    /// `metadata.name`.
+    pub name: Option<String>,
+    /// Id.
+    pub id: Option<ContainerId>,
+    /// Attempt.
+    pub attempt: Option<u32>,
+    /// Kind.
+    pub kind: ContainerKind,
+    /// Image as requested.
+    pub image: Option<String>,
+    /// Digest.
+    pub image_digest: Option<String>,
+    /// Init process.
+    pub pid: Option<Tgid>,
+    /// Shim.
+    pub shim_pid: Option<Tgid>,
+    /// At the exec.
+    pub oom_score_adj: Option<i32>,
+    /// At the exec.
+    pub namespaces: Option<Namespaces>,
+    /// Cgroup path.
+    pub cgroup: Option<String>,
+    /// Values written to its cgroup files, by file name.
+    pub limits: BTreeMap<String, String>,
+    /// The entrypoint's execve.
+    pub exec: Option<ExecPoint>,
+    /// Its exit.
+    pub exit: Option<ExitPoint>,
+}
+
+/// The point where the entrypoint's execve succeeded or failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecPoint {
+    /// Path given to exec.
+    pub path: String,
+    /// Relative to the trace's start.
+    pub at_ns: u64,
+    /// errno of a failure.
+    pub errno: Option<i32>,
+}
+
+/// The exit of a container's init.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitPoint {
+    /// Exit status.
+    pub code: Option<u8>,
+    /// Signal.
+    pub signal: Option<u8>,
+    /// Killed for memory.
+    pub oom: bool,
+    /// Relative to the trace's start.
+    pub at_ns: u64,
+}
+
+/// What failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Stage.
+    pub stage: String,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+}
+
+/// What the trace missed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quality {
+    /// Records lost while the trace was open.
+    pub lost_records: u64,
+    /// Bytes of the CRI connection that were not decoded while the trace was open.
+    pub undecoded_bytes: u64,
+    /// Calls whose method is inferred.
+    pub inferred_methods: u32,
+    /// Table entries evicted while the trace was open.
+    pub evicted: u64,
+    /// More, in words.
+    pub notes: Vec<String>,
+}
