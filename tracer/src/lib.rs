@@ -4,6 +4,7 @@
 //! engine (wire, cri, lifecycle, trace) and leave as traces through the exports. See ARCHITECTURE.md.
 
 pub mod cri;
+pub mod engine;
 pub mod ids;
 pub mod record;
 pub mod trace;
