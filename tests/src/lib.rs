@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod cri;
 pub mod image;
 pub mod node;
+pub mod signals;
 pub mod tools;
 
 pub use cri::Cri;
