@@ -85,12 +85,16 @@ struct Pods {
     quiet: bool,
 }
 
-fn main() -> Result<ExitCode> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
         Task::Run(run) => run.main(),
         Task::Pod(pods) => tokio_main(pods.main()).map(|()| ExitCode::SUCCESS),
         Task::Part(role) => janitor::play(&role).map(|()| ExitCode::SUCCESS),
-    }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("podlapse-node: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn tokio_main(future: impl Future<Output = Result<()>>) -> Result<()> {
