@@ -9,32 +9,11 @@ fn main() {
     let pause = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("pause");
     let rustc = env::var_os("RUSTC").expect("cargo sets RUSTC");
     let status = Command::new(rustc)
-        .args([
-            "--edition",
-            "2024",
-            "-C",
-            "target-feature=+crt-static",
-            "-C",
-            "opt-level=s",
-        ])
-        .args([
-            "-C",
-            "panic=abort",
-            "-C",
-            "strip=symbols",
-            "pause/pause.rs",
-            "-o",
-        ])
+        .args(["--edition", "2024", "-C", "target-feature=+crt-static", "-C", "opt-level=s"])
+        .args(["-C", "panic=abort", "-C", "strip=symbols", "pause/pause.rs", "-o"])
         .arg(&pause)
         .status()
         .expect("rustc runs");
-    assert!(
-        status.success(),
-        "rustc cannot build a static pause: is libc's static archive there (libc6-dev)?"
-    );
-    assert!(
-        fs::metadata(&pause).is_ok(),
-        "rustc made no {}",
-        pause.display()
-    );
+    assert!(status.success(), "rustc cannot build a static pause: is libc's static archive there (libc6-dev)?");
+    assert!(fs::metadata(&pause).is_ok(), "rustc made no {}", pause.display());
 }

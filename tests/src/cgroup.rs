@@ -25,8 +25,7 @@ pub fn create(path: &str) -> Result<()> {
             dir.push(part);
             match fs::create_dir(&dir) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(error)
-                        .with_context(|| format!("cannot make cgroup {}", dir.display()));
+                    return Err(error).with_context(|| format!("cannot make cgroup {}", dir.display()));
                 }
                 _ => inherit(&hierarchy, &parent, &dir)?,
             }
@@ -38,13 +37,9 @@ pub fn create(path: &str) -> Result<()> {
 /// A new v1 cpuset is empty and takes no process; a new v2 cgroup has no controllers.
 fn inherit(hierarchy: &Hierarchy, parent: &Path, dir: &Path) -> Result<()> {
     if hierarchy.v2 {
-        for controller in fs::read_to_string(parent.join("cgroup.controllers"))?.split_whitespace()
-        {
+        for controller in fs::read_to_string(parent.join("cgroup.controllers"))?.split_whitespace() {
             // The parent holds processes, or the controller is used in v1: both are fine.
-            let _ = write(
-                &parent.join("cgroup.subtree_control"),
-                &format!("+{controller}"),
-            );
+            let _ = write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"));
         }
         return Ok(());
     }
@@ -63,17 +58,24 @@ pub fn join(path: &str) -> Result<()> {
     let all = hierarchies()?;
     let hierarchy = all
         .iter()
-        .find(|hierarchy| hierarchy.v2)
-        .or_else(|| {
-            all.iter()
-                .find(|hierarchy| hierarchy.mount.ends_with("pids"))
-        })
-        .context("neither cgroup2 nor the pids controller is mounted")?;
-    let procs = hierarchy
-        .mount
-        .join(path.trim_start_matches('/'))
-        .join("cgroup.procs");
+        .find(|hierarchy| hierarchy.mount.ends_with("pids"))
+        .or_else(|| all.iter().find(|hierarchy| hierarchy.v2))
+        .context("neither the pids controller nor cgroup2 is mounted")?;
+    let procs = hierarchy.mount.join(path.trim_start_matches('/')).join("cgroup.procs");
     write(&procs, "0").with_context(|| format!("cannot join {}", procs.display()))
+}
+
+/// The cgroup2 mount beside v1 hierarchies, when it has controllers of its own: crun does not run
+/// there ("cgroups in hybrid mode not supported").
+pub fn hybrid() -> Result<Option<PathBuf>> {
+    let all = hierarchies()?;
+    if all.iter().all(|hierarchy| hierarchy.v2) {
+        return Ok(None);
+    }
+    let v2 = all.into_iter().find(|hierarchy| hierarchy.v2);
+    Ok(v2.map(|hierarchy| hierarchy.mount).filter(|mount| {
+        fs::read_to_string(mount.join("cgroup.controllers")).is_ok_and(|controllers| !controllers.trim().is_empty())
+    }))
 }
 
 /// Kills what runs in `path` and below, except this process, until nothing does.
@@ -84,10 +86,7 @@ pub fn kill(path: &str) -> Result<()> {
         for dir in dirs(path)? {
             // Gone between listing and reading: nothing runs in it.
             let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            for pid in procs
-                .lines()
-                .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
-            {
+            for pid in procs.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
                 if pid != getpid() && !zombie(pid) {
                     alive = true;
                     let _ = kill_process(pid, Signal::KILL);
@@ -106,11 +105,8 @@ pub fn kill(path: &str) -> Result<()> {
 
 /// A v1 cgroup lists a process until its parent has waited for it.
 fn zombie(pid: Pid) -> bool {
-    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).is_ok_and(|stat| {
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.starts_with(" Z"))
-    })
+    fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
 }
 
 /// Removes `path` and everything below it, from every hierarchy.
@@ -156,10 +152,7 @@ fn dirs(path: &str) -> Result<Vec<PathBuf>> {
 }
 
 fn write(file: &Path, value: &str) -> std::io::Result<()> {
-    fs::OpenOptions::new()
-        .write(true)
-        .open(file)?
-        .write_all(value.as_bytes())
+    fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
 }
 
 fn hierarchies() -> Result<BTreeSet<Hierarchy>> {
@@ -180,10 +173,7 @@ fn parse_mountinfo(text: &str) -> BTreeSet<Hierarchy> {
             "cgroup2" => true,
             _ => return None,
         };
-        Some(Hierarchy {
-            mount: left.split(' ').nth(4)?.into(),
-            v2,
-        })
+        Some(Hierarchy { mount: left.split(' ').nth(4)?.into(), v2 })
     };
     text.lines().filter_map(hierarchy).collect()
 }
@@ -199,14 +189,8 @@ mod tests {
             31 23 0:27 / /proc rw - proc proc rw\n";
         let found: Vec<_> = parse_mountinfo(text).into_iter().collect();
         let want = [
-            Hierarchy {
-                mount: "/sys/fs/cgroup/pids".into(),
-                v2: false,
-            },
-            Hierarchy {
-                mount: "/sys/fs/cgroup/unified".into(),
-                v2: true,
-            },
+            Hierarchy { mount: "/sys/fs/cgroup/pids".into(), v2: false },
+            Hierarchy { mount: "/sys/fs/cgroup/unified".into(), v2: true },
         ];
         assert_eq!(found, want);
     }

@@ -47,10 +47,7 @@ pub struct Call<T> {
 impl<T> Call<T> {
     /// The reply; an error says which call failed.
     pub fn ok(self, method: &str) -> Result<(T, Times)> {
-        let times = Times {
-            start: self.start,
-            end: self.end,
-        };
+        let times = Times { start: self.start, end: self.end };
         match self.result {
             Ok(reply) => Ok((reply, times)),
             Err(status) => anyhow::bail!("{method}: {:?}: {}", status.code(), status.message()),
@@ -58,11 +55,7 @@ impl<T> Call<T> {
     }
 
     fn map<U>(self, f: impl FnOnce(T) -> U) -> Call<U> {
-        Call {
-            start: self.start,
-            end: self.end,
-            result: self.result.map(f),
-        }
+        Call { start: self.start, end: self.end, result: self.result.map(f) }
     }
 }
 
@@ -91,11 +84,7 @@ macro_rules! call {
         let start = MonotonicNs::now();
         let result = $client.$method(request).await;
         let end = MonotonicNs::now();
-        Call {
-            start,
-            end,
-            result: result.map(tonic::Response::into_inner),
-        }
+        Call { start, end, result: result.map(tonic::Response::into_inner) }
     }};
 }
 
@@ -111,21 +100,12 @@ impl Cri {
             }))
             .await
             .with_context(|| format!("cannot connect to the CRI socket {}", socket.display()))?;
-        Ok(Self {
-            runtime: RuntimeServiceClient::new(channel.clone()),
-            images: ImageServiceClient::new(channel),
-        })
+        Ok(Self { runtime: RuntimeServiceClient::new(channel.clone()), images: ImageServiceClient::new(channel) })
     }
 
     /// `Version`.
     pub async fn version(&mut self) -> Call<v1::VersionResponse> {
-        call!(
-            self.runtime,
-            version,
-            v1::VersionRequest {
-                version: "v1".into()
-            }
-        )
+        call!(self.runtime, version, v1::VersionRequest { version: "v1".into() })
     }
 
     /// `Status`.
@@ -135,20 +115,13 @@ impl Cri {
 
     /// `RunPodSandbox`: the sandbox's id.
     pub async fn run_pod_sandbox(&mut self, pod: &Pod) -> Call<String> {
-        let request = v1::RunPodSandboxRequest {
-            config: Some(pod.config()),
-            runtime_handler: pod.runtime_handler.clone(),
-        };
+        let request =
+            v1::RunPodSandboxRequest { config: Some(pod.config()), runtime_handler: pod.runtime_handler.clone() };
         call!(self.runtime, run_pod_sandbox, request).map(|reply| reply.pod_sandbox_id)
     }
 
     /// `CreateContainer`: the container's id.
-    pub async fn create_container(
-        &mut self,
-        sandbox: &str,
-        pod: &Pod,
-        container: &Container,
-    ) -> Call<String> {
+    pub async fn create_container(&mut self, sandbox: &str, pod: &Pod, container: &Container) -> Call<String> {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
             config: Some(container.config(pod)),
@@ -159,98 +132,58 @@ impl Cri {
 
     /// `StartContainer`.
     pub async fn start_container(&mut self, id: &str) -> Call<()> {
-        let request = v1::StartContainerRequest {
-            container_id: id.to_owned(),
-        };
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
         call!(self.runtime, start_container, request).map(drop)
     }
 
     /// `StopContainer`; `timeout` in seconds between SIGTERM and SIGKILL.
     pub async fn stop_container(&mut self, id: &str, timeout: i64) -> Call<()> {
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout,
-        };
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
         call!(self.runtime, stop_container, request).map(drop)
     }
 
     /// `RemoveContainer`.
     pub async fn remove_container(&mut self, id: &str) -> Call<()> {
-        let request = v1::RemoveContainerRequest {
-            container_id: id.to_owned(),
-        };
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         call!(self.runtime, remove_container, request).map(drop)
     }
 
     /// `StopPodSandbox`.
     pub async fn stop_pod_sandbox(&mut self, id: &str) -> Call<()> {
-        let request = v1::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         call!(self.runtime, stop_pod_sandbox, request).map(drop)
     }
 
     /// `RemovePodSandbox`.
     pub async fn remove_pod_sandbox(&mut self, id: &str) -> Call<()> {
-        let request = v1::RemovePodSandboxRequest {
-            pod_sandbox_id: id.to_owned(),
-        };
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         call!(self.runtime, remove_pod_sandbox, request).map(drop)
     }
 
     /// `PodSandboxStatus`.
-    pub async fn pod_sandbox_status(
-        &mut self,
-        id: &str,
-        verbose: bool,
-    ) -> Call<v1::PodSandboxStatusResponse> {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose,
-        };
+    pub async fn pod_sandbox_status(&mut self, id: &str, verbose: bool) -> Call<v1::PodSandboxStatusResponse> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose };
         call!(self.runtime, pod_sandbox_status, request)
     }
 
     /// `ContainerStatus`.
-    pub async fn container_status(
-        &mut self,
-        id: &str,
-        verbose: bool,
-    ) -> Call<v1::ContainerStatusResponse> {
-        let request = v1::ContainerStatusRequest {
-            container_id: id.to_owned(),
-            verbose,
-        };
+    pub async fn container_status(&mut self, id: &str, verbose: bool) -> Call<v1::ContainerStatusResponse> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
         call!(self.runtime, container_status, request)
     }
 
     /// `ListPodSandbox`.
     pub async fn list_pod_sandboxes(&mut self) -> Call<Vec<v1::PodSandbox>> {
-        call!(
-            self.runtime,
-            list_pod_sandbox,
-            v1::ListPodSandboxRequest::default()
-        )
-        .map(|reply| reply.items)
+        call!(self.runtime, list_pod_sandbox, v1::ListPodSandboxRequest::default()).map(|reply| reply.items)
     }
 
     /// `ListContainers`.
     pub async fn list_containers(&mut self) -> Call<Vec<v1::Container>> {
-        call!(
-            self.runtime,
-            list_containers,
-            v1::ListContainersRequest::default()
-        )
-        .map(|reply| reply.containers)
+        call!(self.runtime, list_containers, v1::ListContainersRequest::default()).map(|reply| reply.containers)
     }
 
     /// `ExecSync`; `timeout` in seconds, 0 for none.
-    pub async fn exec_sync(
-        &mut self,
-        id: &str,
-        command: &[&str],
-        timeout: i64,
-    ) -> Call<v1::ExecSyncResponse> {
+    pub async fn exec_sync(&mut self, id: &str, command: &[&str], timeout: i64) -> Call<v1::ExecSyncResponse> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.iter().map(|&word| word.to_owned()).collect(),
@@ -260,36 +193,15 @@ impl Cri {
     }
 
     /// `PullImage`, with the registry's credentials when there are any.
-    pub async fn pull_image(
-        &mut self,
-        image: &str,
-        auth: Option<v1::AuthConfig>,
-    ) -> Call<v1::PullImageResponse> {
-        let image = v1::ImageSpec {
-            image: image.to_owned(),
-            ..Default::default()
-        };
-        call!(
-            self.images,
-            pull_image,
-            v1::PullImageRequest {
-                image: Some(image),
-                auth,
-                sandbox_config: None
-            }
-        )
+    pub async fn pull_image(&mut self, image: &str, auth: Option<v1::AuthConfig>) -> Call<v1::PullImageResponse> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        call!(self.images, pull_image, v1::PullImageRequest { image: Some(image), auth, sandbox_config: None })
     }
 
     /// Whether the runtime has an image (`ImageStatus`).
     pub async fn has_image(&mut self, image: &str) -> Result<bool> {
-        let image = v1::ImageSpec {
-            image: image.to_owned(),
-            ..Default::default()
-        };
-        let request = v1::ImageStatusRequest {
-            image: Some(image),
-            verbose: false,
-        };
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
         let (reply, _) = call!(self.images, image_status, request).ok("ImageStatus")?;
         Ok(reply.image.is_some())
     }
@@ -301,10 +213,7 @@ impl Cri {
             crate::cgroup::create(&pod.cgroup_parent)?;
         }
         let (id, run) = self.run_pod_sandbox(pod).await.ok("RunPodSandbox")?;
-        let (status, _) = self
-            .pod_sandbox_status(&id, true)
-            .await
-            .ok("PodSandboxStatus")?;
+        let (status, _) = self.pod_sandbox_status(&id, true).await.ok("PodSandboxStatus")?;
         let mut started = StartedPod {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
@@ -315,24 +224,12 @@ impl Cri {
             containers: Vec::new(),
         };
         for container in containers {
-            let (id, create) = self
-                .create_container(&started.id, pod, container)
-                .await
-                .ok("CreateContainer")?;
+            let (id, create) = self.create_container(&started.id, pod, container).await.ok("CreateContainer")?;
             let ((), start) = self.start_container(&id).await.ok("StartContainer")?;
-            let (status, _) = self
-                .container_status(&id, true)
-                .await
-                .ok("ContainerStatus")?;
+            let (status, _) = self.container_status(&id, true).await.ok("ContainerStatus")?;
             let pid = pid_of(status.info.into_iter().collect())?;
             let name = container.name.clone();
-            started.containers.push(StartedContainer {
-                name,
-                id,
-                pid,
-                create,
-                start,
-            });
+            started.containers.push(StartedContainer { name, id, pid, create, start });
         }
         Ok(started)
     }
@@ -340,9 +237,7 @@ impl Cri {
     /// Stops and removes a pod and its cgroup.
     pub async fn remove_pod(&mut self, sandbox: &str, cgroup_parent: &str) -> Result<()> {
         self.stop_pod_sandbox(sandbox).await.ok("StopPodSandbox")?;
-        self.remove_pod_sandbox(sandbox)
-            .await
-            .ok("RemovePodSandbox")?;
+        self.remove_pod_sandbox(sandbox).await.ok("RemovePodSandbox")?;
         if !cgroup_parent.is_empty() {
             crate::cgroup::remove(cgroup_parent)?;
         }

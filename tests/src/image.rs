@@ -18,43 +18,26 @@ pub const BUSYBOX_IMAGE: &str = "localhost/podlapse-busybox:1";
 /// A static program that sleeps until it is ended.
 static PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
-const APPLETS: [&str; 14] = [
-    "cat", "echo", "env", "false", "id", "ip", "ls", "mkdir", "nc", "ps", "sh", "sleep", "true",
-    "wget",
-];
+const APPLETS: [&str; 14] =
+    ["cat", "echo", "env", "false", "id", "ip", "ls", "mkdir", "nc", "ps", "sh", "sleep", "true", "wget"];
 
 /// Writes the sandbox image to `archive`.
 pub fn write_pause(archive: &Path) -> Result<()> {
     let mut layer = Layer::new();
     layer.file("pause", PAUSE, 0o755)?;
-    write(
-        archive,
-        PAUSE_IMAGE,
-        layer,
-        &json!({ "Entrypoint": ["/pause"] }),
-    )
+    write(archive, PAUSE_IMAGE, layer, &json!({ "Entrypoint": ["/pause"] }))
 }
 
 /// Writes the image of sample containers to `archive`.
 pub fn write_busybox(archive: &Path, busybox: &Path) -> Result<()> {
-    let program =
-        std::fs::read(busybox).with_context(|| format!("cannot read {}", busybox.display()))?;
+    let program = std::fs::read(busybox).with_context(|| format!("cannot read {}", busybox.display()))?;
     let mut layer = Layer::new();
-    for (dir, mode) in [
-        ("bin", 0o755),
-        ("dev", 0o755),
-        ("etc", 0o755),
-        ("proc", 0o755),
-        ("sys", 0o755),
-        ("tmp", 0o1777),
-    ] {
+    for (dir, mode) in
+        [("bin", 0o755), ("dev", 0o755), ("etc", 0o755), ("proc", 0o755), ("sys", 0o755), ("tmp", 0o1777)]
+    {
         layer.dir(dir, mode)?;
     }
-    layer.file(
-        "etc/passwd",
-        b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
-        0o644,
-    )?;
+    layer.file("etc/passwd", b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", 0o644)?;
     layer.file("bin/busybox", &program, 0o755)?;
     for applet in APPLETS {
         layer.link(&format!("bin/{applet}"), "busybox")?;
@@ -64,11 +47,8 @@ pub fn write_busybox(archive: &Path, busybox: &Path) -> Result<()> {
 }
 
 fn write(archive: &Path, name: &str, layer: Layer, config: &Value) -> Result<()> {
-    let file = File::create(archive)
-        .with_context(|| format!("cannot write image {}", archive.display()))?;
-    let mut tar = Layer {
-        tar: Builder::new(file),
-    };
+    let file = File::create(archive).with_context(|| format!("cannot write image {}", archive.display()))?;
+    let mut tar = Layer { tar: Builder::new(file) };
     let layer = layer.tar.into_inner()?;
     let config = json!({
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
@@ -91,11 +71,7 @@ fn write(archive: &Path, name: &str, layer: Layer, config: &Value) -> Result<()>
     tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
     tar.file("index.json", &serde_json::to_vec(&index)?, 0o644)?;
     for blob in [&layer, &config, &manifest] {
-        tar.file(
-            &format!("blobs/{}", digest(blob).replace(':', "/")),
-            blob,
-            0o644,
-        )?;
+        tar.file(&format!("blobs/{}", digest(blob).replace(':', "/")), blob, 0o644)?;
     }
     tar.tar.into_inner()?.flush()?;
     Ok(())
@@ -106,10 +82,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
 }
 
 fn digest(blob: &[u8]) -> String {
-    let hex: String = Sha256::digest(blob)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex: String = Sha256::digest(blob).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
@@ -120,9 +93,7 @@ struct Layer<W: Write = Vec<u8>> {
 
 impl Layer {
     fn new() -> Self {
-        Self {
-            tar: Builder::new(Vec::new()),
-        }
+        Self { tar: Builder::new(Vec::new()) }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cri;
 pub mod image;
 pub mod node;
 pub mod podlapse;
+pub mod signals;
 pub mod tools;
 pub mod trace;
 

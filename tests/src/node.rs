@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup;
+use crate::{cgroup, signals};
 
 mod config;
 pub mod enter;
@@ -39,11 +39,7 @@ pub struct Options {
 #[serde(rename_all = "snake_case")]
 enum Message {
     /// containerd serves and has the images.
-    Ready {
-        dir: PathBuf,
-        cgroup: String,
-        containerd_pid: u32,
-    },
+    Ready { dir: PathBuf, cgroup: String, containerd_pid: u32 },
     /// The reply to `restart`.
     Restarted { containerd_pid: u32 },
     /// What was asked for did not work.
@@ -66,10 +62,7 @@ impl Node {
     /// Brings a node up; containerd serves and has both sample images when this returns.
     pub fn start(options: Options) -> Result<Self> {
         let mut janitor = Command::new(program()?);
-        janitor
-            .arg("janitor")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        janitor.arg("janitor").stdin(Stdio::piped()).stdout(Stdio::piped());
         if options.pid_namespace {
             janitor.arg("--pid-namespace");
         }
@@ -88,11 +81,7 @@ impl Node {
             pid_namespace: options.pid_namespace,
         };
         match node.reply().context("the node does not come up")? {
-            Message::Ready {
-                dir,
-                cgroup,
-                containerd_pid,
-            } => {
+            Message::Ready { dir, cgroup, containerd_pid } => {
                 node.dir = dir;
                 node.cgroup = cgroup;
                 node.containerd_pid = containerd_pid;
@@ -162,21 +151,24 @@ impl Node {
     }
 
     /// Starts a command beside the node: in its pid namespace with that namespace's `/proc`, else
-    /// with the machine's own mounts and network.
+    /// with the machine's own mounts and network. It ends when the node or this thread does.
     pub fn spawn_beside(&self, command: &mut Command) -> Result<Child> {
         use enter::Namespace::{Mount, Pid};
+        signals::clear_in(command);
         if !self.pid_namespace {
+            // SAFETY: between fork and exec a bare system call.
+            unsafe {
+                command.pre_exec(|| {
+                    let signal = Some(rustix::process::Signal::TERM);
+                    Ok(rustix::process::set_parent_process_death_signal(signal)?)
+                });
+            }
             return Ok(command.spawn()?);
         }
         let init = enter::find_process(|args| {
-            args.iter().any(|arg| arg == "init")
-                && args.iter().any(|arg| Path::new(arg) == self.dir)
+            args.iter().any(|arg| arg == "init") && args.iter().any(|arg| Path::new(arg) == self.dir)
         });
-        enter::spawn(
-            init.context("the node's init does not run")?,
-            &[Mount, Pid],
-            command,
-        )
+        enter::spawn(init.context("the node's init does not run")?, &[Mount, Pid], command)
     }
 
     /// Whether the node's janitor still runs.
@@ -239,20 +231,11 @@ fn program() -> Result<PathBuf> {
     if own.file_name().is_some_and(|name| name == "podlapse-node") {
         return Ok(own);
     }
-    let found = own
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("podlapse-node"));
+    let found = own.ancestors().skip(1).take(2).map(|dir| dir.join("podlapse-node"));
     found
         .into_iter()
         .find(|path| path.is_file())
-        .with_context(|| {
-            format!(
-                "no podlapse-node near {}: cargo build -p podlapse-tests",
-                own.display()
-            )
-        })
+        .with_context(|| format!("no podlapse-node near {}: cargo build -p podlapse-tests", own.display()))
 }
 
 fn say(message: &Message) -> Result<()> {

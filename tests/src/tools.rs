@@ -19,9 +19,7 @@ impl Tools {
             Some(dir) if !dir.is_empty() => std::path::absolute(dir)?,
             _ => Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".tools"),
         };
-        let tools = Self {
-            tree: dir.join("node"),
-        };
+        let tools = Self { tree: dir.join("node") };
         let containerd = tools.tree.join("usr/bin/containerd");
         if !containerd.exists() {
             bail!("no {}: run `cargo xtask setup`", containerd.display());
@@ -49,20 +47,14 @@ impl Tools {
     /// `LD_LIBRARY_PATH` for the libraries that this machine has not.
     pub fn library_path(&self) -> OsString {
         let dirs = ["usr/lib", "lib"].map(|dir| self.tree.join(dir));
-        let found = dirs
-            .iter()
-            .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten());
-        let triplets = found
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
+        let found = dirs.iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten());
+        let triplets =
+            found.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
         env::join_paths(triplets).unwrap_or_default()
     }
 
     /// Where iptables finds its extensions.
     pub fn xtables(&self) -> Option<PathBuf> {
-        env::split_paths(&self.library_path())
-            .map(|dir| dir.join("xtables"))
-            .find(|dir| dir.is_dir())
+        env::split_paths(&self.library_path()).map(|dir| dir.join("xtables")).find(|dir| dir.is_dir())
     }
 }

@@ -30,21 +30,7 @@ impl Cpio {
         let size = u32::try_from(data.len()).expect("an initramfs file is smaller than 4 GiB");
         let name_size = u32::try_from(name.len() + 1).expect("a file name is short");
         // ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
-        let fields = [
-            self.entries,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            size,
-            0,
-            0,
-            0,
-            0,
-            name_size,
-            0,
-        ];
+        let fields = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend(b"070701");
         for field in fields {
             self.bytes.extend(format!("{field:08x}").as_bytes());

@@ -2,7 +2,7 @@
 //!
 //! Everything but podlapse's own output goes to stderr, so that `-o json` gives one JSON object.
 
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -22,51 +22,24 @@ pub(crate) struct Args {
     trace: Vec<String>,
 }
 
-/// The task.
-pub(crate) fn main(args: &Args) -> Result<()> {
+/// The task; podlapse's exit code.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node])?;
     eprintln!("demo: building podlapse");
-    sh::loud(workspace.cargo().args([
-        "build",
-        "--quiet",
-        "-p",
-        "podlapse",
-        "-p",
-        "podlapse-tests",
-    ]))?;
+    sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"]))?;
 
     let podlapse = workspace.built("podlapse");
     let node = workspace.built("podlapse-node");
     let mut demo = std::process::Command::new(&node);
     // `run` replaces the words {socket} by the path of the node's CRI socket.
     demo.args(["run", "--"]).arg(&podlapse);
-    demo.args([
-        "trace",
-        "--socket",
-        "{socket}",
-        "--containers",
-        "1",
-        "--timeout",
-        "60s",
-    ]);
-    demo.args(
-        args.output
-            .iter()
-            .flat_map(|format| ["-o", format.as_str()]),
-    );
-    demo.args(&args.trace)
-        .arg("--")
-        .arg(&node)
-        .args(["pod", "--socket", "{socket}", "--quiet"]);
-    demo.env("PODLAPSE_TOOLS", &workspace.tools)
-        .stdin(Stdio::null());
-    let status = demo
-        .status()
-        .with_context(|| format!("cannot run {}", sh::line(&demo)))?;
+    demo.args(["trace", "--socket", "{socket}", "--containers", "1", "--timeout", "60s"]);
+    demo.args(args.output.iter().flat_map(|format| ["-o", format.as_str()]));
+    demo.args(&args.trace).arg("--").arg(&node).args(["pod", "--socket", "{socket}", "--quiet"]);
+    demo.env("PODLAPSE_TOOLS", &workspace.tools).stdin(Stdio::null());
+    let status = demo.status().with_context(|| format!("cannot run {}", sh::line(&demo)))?;
     // podlapse has said what went wrong; its exit code is this command's.
-    if !status.success() {
-        std::process::exit(status.code().unwrap_or(1));
-    }
-    Ok(())
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.unwrap_or(1).into())
 }

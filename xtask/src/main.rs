@@ -2,7 +2,8 @@
 //!
 //! Builds without protoc, bpf-linker or any other tool that its own `setup` fetches.
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod cpio;
@@ -15,11 +16,7 @@ mod workspace;
 
 /// podlapse's developer menu.
 #[derive(Debug, Parser)]
-#[command(
-    name = "cargo xtask",
-    bin_name = "cargo xtask",
-    disable_help_subcommand = true
-)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
 struct Menu {
     #[command(subcommand)]
     task: Option<Task>,
@@ -37,12 +34,19 @@ enum Task {
     Vm(vm::Args),
 }
 
-fn main() -> Result<()> {
-    match Menu::parse().task {
-        None => Ok(Menu::command().print_help()?),
+fn main() -> ExitCode {
+    let done = match Menu::parse().task {
+        None => Menu::command().print_help().map_err(Into::into),
         Some(Task::Setup(args)) => setup::main(&args),
-        Some(Task::Demo(args)) => demo::main(&args),
+        Some(Task::Demo(args)) => return demo::main(&args).unwrap_or_else(|error| failed(&error)),
         Some(Task::Test(args)) => test::main(&args),
         Some(Task::Vm(args)) => vm::main(&args),
-    }
+    };
+    done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+}
+
+/// The error is for whoever called, not a backtrace.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }

@@ -43,14 +43,7 @@ pub(crate) enum Group {
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let all = [Group::Build, Group::Node, Group::Vm];
-    run(
-        &Workspace::find()?,
-        if args.groups.is_empty() {
-            &all
-        } else {
-            &args.groups
-        },
-    )
+    run(&Workspace::find()?, if args.groups.is_empty() { &all } else { &args.groups })
 }
 
 /// Puts the groups in place; cheap when they are.
@@ -94,10 +87,7 @@ impl Tools {
             eprintln!("setup: waiting for another setup in {}", dir.display());
             lock.lock()?;
         }
-        Ok(Self {
-            workspace,
-            _lock: lock,
-        })
+        Ok(Self { workspace, _lock: lock })
     }
 
     fn path(&self, sub: &str) -> PathBuf {
@@ -105,13 +95,7 @@ impl Tools {
     }
 
     /// Runs `fetch` unless the stamp `name` says `want` already; `keys` must exist after it.
-    fn piece(
-        &self,
-        name: &str,
-        want: &str,
-        keys: &[PathBuf],
-        fetch: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    fn piece(&self, name: &str, want: &str, keys: &[PathBuf], fetch: impl FnOnce() -> Result<()>) -> Result<()> {
         let stamp = self.path("stamps").join(name);
         let there = fs::read_to_string(&stamp).is_ok_and(|found| found == want);
         if there && keys.iter().all(|key| key.exists()) {
@@ -125,10 +109,7 @@ impl Tools {
             anyhow::bail!("setup fetched {name}, but it has no {}", missing.display());
         }
         fs::write(&stamp, want)?;
-        eprintln!(
-            "setup: {name}: done in {:.1} s",
-            start.elapsed().as_secs_f64()
-        );
+        eprintln!("setup: {name}: done in {:.1} s", start.elapsed().as_secs_f64());
         Ok(())
     }
 }

@@ -17,24 +17,9 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     let start = Instant::now();
     let cargo = |args: &[&str]| sh::loud(workspace.cargo().args(args));
 
-    step("setup", || {
-        setup::run(
-            &workspace,
-            &[setup::Group::Build, setup::Group::Node, setup::Group::Vm],
-        )
-    })?;
+    step("setup", || setup::run(&workspace, &[setup::Group::Build, setup::Group::Node, setup::Group::Vm]))?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
-    step("lints", || {
-        cargo(&[
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ])
-    })?;
+    step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     step("docs", || {
         sh::loud(workspace.cargo().env("RUSTDOCFLAGS", "-D warnings").args([
             "doc",
@@ -45,20 +30,11 @@ pub(crate) fn main(_: &Args) -> Result<()> {
         ]))
     })?;
     // The end-to-end tests start podlapse's own binary.
-    step("build", || {
-        cargo(&["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"])
-    })?;
-    step("tests", || {
-        cargo(&["test", "--workspace", "--exclude", "podlapse-tests"])
-    })?;
-    step("end-to-end tests", || {
-        cargo(&["test", "-p", "podlapse-tests", "--", "--test-threads=1"])
-    })?;
+    step("build", || cargo(&["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"]))?;
+    step("tests", || cargo(&["test", "--workspace", "--exclude", "podlapse-tests"]))?;
+    step("end-to-end tests", || cargo(&["test", "-p", "podlapse-tests", "--", "--test-threads=1"]))?;
     step("kernels", || vm::run(&workspace, None))?;
-    eprintln!(
-        "test: everything passed in {:.0} s",
-        start.elapsed().as_secs_f64()
-    );
+    eprintln!("test: everything passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
 

@@ -33,11 +33,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node, Group::Vm])?;
     eprintln!("vm: building podlapse");
-    sh::loud(
-        workspace
-            .cargo()
-            .args(["build", "--quiet", "-p", "podlapse"]),
-    )?;
+    sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse"]))?;
     run(&workspace, args.kernel.as_deref())
 }
 
@@ -47,16 +43,10 @@ pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
     fs::create_dir_all(&dir)?;
     let image = dir.join("initramfs.cpio");
     let busybox = workspace.tools.join("node/bin/busybox");
-    fs::write(
-        &image,
-        initramfs::build(&busybox, &workspace.built("podlapse"))?,
-    )?;
+    fs::write(&image, initramfs::build(&busybox, &workspace.built("podlapse"))?)?;
 
     let mut failed = Vec::new();
-    for kernel in KERNELS
-        .iter()
-        .filter(|kernel| only.is_none_or(|only| only == kernel.version))
-    {
+    for kernel in KERNELS.iter().filter(|kernel| only.is_none_or(|only| only == kernel.version)) {
         let version = kernel.version;
         let start = Instant::now();
         let log = dir.join(format!("{version}.log"));
@@ -70,10 +60,7 @@ pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
                 }
             }
             Err(error) => {
-                println!(
-                    "{version}: no verdict: {error:#}; console in {}, {seconds:.1} s",
-                    log.display()
-                );
+                println!("{version}: no verdict: {error:#}; console in {}, {seconds:.1} s", log.display());
                 failed.push(version);
             }
         }
@@ -91,10 +78,8 @@ fn boot(workspace: &Workspace, version: &str, image: &Path, log: &Path) -> Resul
     let console = File::create(log)?;
     let mut qemu = Command::new(tree.join("usr/bin/qemu-system-x86_64"));
     let libraries = library_path(&tree);
-    let modules: Vec<PathBuf> = std::env::split_paths(&libraries)
-        .map(|dir| dir.join("qemu"))
-        .filter(|dir| dir.is_dir())
-        .collect();
+    let modules: Vec<PathBuf> =
+        std::env::split_paths(&libraries).map(|dir| dir.join("qemu")).filter(|dir| dir.is_dir()).collect();
     if let Some(dir) = modules.first() {
         qemu.env("QEMU_MODULE_DIR", dir);
     }
@@ -102,28 +87,17 @@ fn boot(workspace: &Workspace, version: &str, image: &Path, log: &Path) -> Resul
     for dir in ["usr/share/seabios", "usr/share/qemu"] {
         qemu.arg("-L").arg(tree.join(dir));
     }
-    qemu.args([
-        "-accel",
-        "tcg,thread=multi",
-        "-cpu",
-        "max",
-        "-m",
-        "1G",
-        "-smp",
-        "2",
-    ])
-    .args(["-nographic", "-no-reboot", "-nic", "none"])
-    .args(["-append", "console=ttyS0 panic=-1 quiet"])
-    .arg("-kernel")
-    .arg(kernel)
-    .arg("-initrd")
-    .arg(image)
-    .stdin(Stdio::null())
-    .stdout(console.try_clone()?)
-    .stderr(console);
-    let child = qemu
-        .spawn()
-        .with_context(|| format!("cannot run {}", sh::line(&qemu)))?;
+    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1G", "-smp", "2"])
+        .args(["-nographic", "-no-reboot", "-nic", "none"])
+        .args(["-append", "console=ttyS0 panic=-1 quiet"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(image)
+        .stdin(Stdio::null())
+        .stdout(console.try_clone()?)
+        .stderr(console);
+    let child = qemu.spawn().with_context(|| format!("cannot run {}", sh::line(&qemu)))?;
     wait(child)?;
     Ok(String::from_utf8_lossy(&fs::read(log)?).into_owned())
 }
@@ -147,9 +121,6 @@ fn kernel_image(boot: &Path) -> Result<PathBuf> {
         .with_context(|| format!("cannot read {}", boot.display()))?
         .flatten()
         .map(|entry| entry.path())
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz-"))
-        })
+        .find(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinuz-")))
         .with_context(|| format!("no vmlinuz-* in {}", boot.display()))
 }

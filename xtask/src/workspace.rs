@@ -22,12 +22,10 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// Finds the checkout that this xtask belongs to.
     pub(crate) fn find() -> Result<Self> {
-        let manifest = env::var_os("CARGO_MANIFEST_DIR")
-            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-        let root = manifest
-            .parent()
-            .with_context(|| format!("{} has no parent folder", manifest.display()))?
-            .to_path_buf();
+        let manifest =
+            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root =
+            manifest.parent().with_context(|| format!("{} has no parent folder", manifest.display()))?.to_path_buf();
         let tools = match env::var_os("PODLAPSE_TOOLS") {
             Some(dir) if !dir.is_empty() => std::path::absolute(dir)?,
             _ => root.join(".tools"),
@@ -75,11 +73,7 @@ pub(crate) fn library_path(tree: &Path) -> OsString {
     for lib in ["usr/lib", "lib"] {
         let lib = tree.join(lib);
         let triplets = std::fs::read_dir(&lib).into_iter().flatten().flatten();
-        dirs.extend(
-            triplets
-                .map(|entry| entry.path())
-                .filter(|path| path.to_string_lossy().ends_with("-linux-gnu")),
-        );
+        dirs.extend(triplets.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("-linux-gnu")));
     }
     env::join_paths(dirs).unwrap_or_default()
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use podlapse_tests::cri::{Container, Cri, Pod};
 use podlapse_tests::node::{Node, Options, janitor};
+use podlapse_tests::signals;
 
 /// Private nodes and sample pods.
 #[derive(Debug, Parser)]
@@ -84,34 +85,29 @@ struct Pods {
     quiet: bool,
 }
 
-fn main() -> Result<ExitCode> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
         Task::Run(run) => run.main(),
         Task::Pod(pods) => tokio_main(pods.main()).map(|()| ExitCode::SUCCESS),
         Task::Part(role) => janitor::play(&role).map(|()| ExitCode::SUCCESS),
-    }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("podlapse-node: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn tokio_main(future: impl Future<Output = Result<()>>) -> Result<()> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }
 
 impl Run {
     fn main(self) -> Result<ExitCode> {
-        // Before any thread is made; std gives a spawned child an empty mask.
+        // Before any thread is made.
         let signals = Signals::block();
         eprintln!("podlapse-node: bringing a node up");
-        let mut node = Node::start(Options {
-            pid_namespace: self.pid_namespace,
-        })?;
-        eprintln!(
-            "podlapse-node: containerd {} serves {}",
-            node.containerd_pid_inside(),
-            node.socket().display()
-        );
+        let mut node = Node::start(Options { pid_namespace: self.pid_namespace })?;
+        eprintln!("podlapse-node: containerd {} serves {}", node.containerd_pid_inside(), node.socket().display());
         if self.pods > 0 {
             tokio_main(self.pods(&node).main())?;
         }
@@ -119,27 +115,17 @@ impl Run {
         let words: Vec<OsString> = self
             .command
             .iter()
-            .map(|word| {
-                if word == "{socket}" {
-                    socket.clone().into()
-                } else {
-                    word.clone()
-                }
-            })
+            .map(|word| if word == "{socket}" { socket.clone().into() } else { word.clone() })
             .collect();
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
             .env("PODLAPSE_SOCKET", &socket)
-            .env(
-                "PODLAPSE_CONTAINERD_PID",
-                node.containerd_pid_inside().to_string(),
-            )
+            .env("PODLAPSE_CONTAINERD_PID", node.containerd_pid_inside().to_string())
             .env("PODLAPSE_NODE_DIR", node.dir())
             .env("PODLAPSE_CGROUP", node.cgroup());
-        let mut child = node
-            .spawn_beside(&mut command)
-            .with_context(|| format!("cannot run {}", words[0].to_string_lossy()))?;
+        let mut child =
+            node.spawn_beside(&mut command).with_context(|| format!("cannot run {}", words[0].to_string_lossy()))?;
         let code = signals.wait(&mut child, &mut node)?;
         eprintln!("podlapse-node: taking the node down");
         node.stop()?;
@@ -165,9 +151,8 @@ impl Run {
 impl Pods {
     async fn main(self) -> Result<()> {
         let cri = Cri::connect(&self.socket).await?;
-        let containers: Vec<Container> = (1..=self.containers)
-            .map(|number| Container::new(&format!("app-{number}")))
-            .collect();
+        let containers: Vec<Container> =
+            (1..=self.containers).map(|number| Container::new(&format!("app-{number}"))).collect();
         let mut starts = tokio::task::JoinSet::new();
         for number in 1..=self.count {
             let name = match self.count {
@@ -181,8 +166,7 @@ impl Pods {
                 pod = pod.on_node(&self.cgroup);
             }
             let (mut cri, containers) = (cri.clone(), containers.clone());
-            starts
-                .spawn(async move { (cri.start_pod(&pod, &containers).await, pod.cgroup_parent) });
+            starts.spawn(async move { (cri.start_pod(&pod, &containers).await, pod.cgroup_parent) });
         }
         while let Some(start) = starts.join_next().await {
             let (started, cgroup) = start?;
@@ -205,16 +189,8 @@ struct Signals {
 
 impl Signals {
     fn block() -> Self {
-        // SAFETY: the set is initialised by sigemptyset before its use; the mask is this thread's.
-        unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-            Self { set }
-        }
+        let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
+        Self { set: signals::block(&all) }
     }
 
     /// Waits for the command; what comes to this process alone goes on to it.
@@ -222,10 +198,7 @@ impl Signals {
         loop {
             if let Some(status) = child.try_wait()? {
                 let code = status.code().or(status.signal().map(|signal| 128 + signal));
-                return Ok(code
-                    .and_then(|code| u8::try_from(code).ok())
-                    .unwrap_or(1)
-                    .into());
+                return Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1).into());
             }
             if !node.is_up() {
                 let _ = child.kill();

@@ -85,11 +85,7 @@ impl Pod {
                 namespace: self.namespace.clone(),
                 attempt: self.attempt,
             }),
-            hostname: if self.host_network {
-                String::new()
-            } else {
-                self.name.clone()
-            },
+            hostname: if self.host_network { String::new() } else { self.name.clone() },
             log_directory: self.log_directory.clone(),
             dns_config: Some(v1::DnsConfig {
                 servers: vec!["10.96.0.10".into()],
@@ -113,11 +109,7 @@ impl Pod {
     }
 
     fn namespaces(&self) -> v1::NamespaceOption {
-        let network = if self.host_network {
-            v1::NamespaceMode::Node
-        } else {
-            v1::NamespaceMode::Pod
-        };
+        let network = if self.host_network { v1::NamespaceMode::Node } else { v1::NamespaceMode::Pod };
         v1::NamespaceOption {
             network: network.into(),
             pid: self.pid_mode.into(),
@@ -171,10 +163,7 @@ impl Container {
             args: vec!["2147483647".into()],
             envs: Vec::new(),
             annotations: HashMap::new(),
-            limits: Limits {
-                cpu_shares: 102,
-                ..Limits::default()
-            },
+            limits: Limits { cpu_shares: 102, ..Limits::default() },
         }
     }
 
@@ -189,37 +178,21 @@ impl Container {
         let mut labels: HashMap<String, String> = identity(pod).into_iter().collect();
         labels.insert("io.kubernetes.container.name".into(), self.name.clone());
         let mut annotations = self.annotations.clone();
-        annotations.insert(
-            "io.kubernetes.container.restartCount".into(),
-            self.attempt.to_string(),
-        );
-        let Limits {
-            memory,
-            cpu_quota,
-            cpu_shares,
-        } = self.limits;
+        annotations.insert("io.kubernetes.container.restartCount".into(), self.attempt.to_string());
+        let Limits { memory, cpu_quota, cpu_shares } = self.limits;
         let log_path = match pod.log_directory.is_empty() {
             true => String::new(),
             false => format!("{}-{}.log", self.name, self.attempt),
         };
         v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: self.name.clone(),
-                attempt: self.attempt,
-            }),
-            image: Some(v1::ImageSpec {
-                image: self.image.clone(),
-                ..Default::default()
-            }),
+            metadata: Some(v1::ContainerMetadata { name: self.name.clone(), attempt: self.attempt }),
+            image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             command: self.command.clone(),
             args: self.args.clone(),
             envs: self
                 .envs
                 .iter()
-                .map(|(key, value)| v1::KeyValue {
-                    key: key.clone(),
-                    value: value.clone(),
-                })
+                .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
                 .collect(),
             labels,
             annotations,

@@ -75,9 +75,7 @@ pub fn spawn(pid: u32, namespaces: &[Namespace], command: &mut Command) -> Resul
                     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
                 }
                 let program = command.get_program().to_string_lossy().into_owned();
-                command
-                    .spawn()
-                    .with_context(|| format!("cannot run {program}"))
+                command.spawn().with_context(|| format!("cannot run {program}"))
             })
             .join()
             .map_err(|_| anyhow!("the spawning thread panicked"))?
@@ -89,10 +87,8 @@ pub fn find_process(wanted: impl Fn(&[String]) -> bool) -> Option<u32> {
     fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let cmdline = fs::read(entry.path().join("cmdline")).ok()?;
-        let args: Vec<String> = cmdline
-            .split(|byte| *byte == 0)
-            .map(|arg| String::from_utf8_lossy(arg).into_owned())
-            .collect();
+        let args: Vec<String> =
+            cmdline.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
         wanted(&args).then_some(pid)
     })
 }

@@ -10,7 +10,7 @@ use rustix::process::{WaitOptions, wait};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{Message, keeper, say};
-use crate::cgroup;
+use crate::{cgroup, signals};
 
 /// A part of the node that is a process of its own.
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -48,10 +48,7 @@ pub fn play(role: &Role) -> Result<()> {
 
 fn janitor(pid_namespace: bool) -> Result<()> {
     ignore_signals();
-    let dir = tempfile::Builder::new()
-        .prefix("podlapse-node-")
-        .tempdir()?
-        .keep();
+    let dir = tempfile::Builder::new().prefix("podlapse-node-").tempdir()?.keep();
     let cgroup = format!("/podlapse-{}", std::process::id());
     let ended = bring_up(&dir, &cgroup, pid_namespace);
     let cleaned = clean(&dir, &cgroup);
@@ -67,9 +64,7 @@ fn bring_up(dir: &Path, cgroup: &str, pid_namespace: bool) -> Result<ExitStatus>
     let made = cgroup::create(&format!("{cgroup}/system"))
         .and_then(|()| cgroup::create(&format!("{cgroup}/kubepods/burstable")));
     if let Err(error) = made {
-        say(&Message::Failed {
-            error: format!("{error:#} (are you root?)"),
-        })?;
+        say(&Message::Failed { error: format!("{error:#} (are you root?)") })?;
         return Err(error);
     }
     let role = if pid_namespace { "init" } else { "keeper" };
@@ -96,18 +91,10 @@ fn init(dir: &Path, cgroup: &str) -> Result<()> {
     ignore_signals();
     // SAFETY: as above.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
-    let keeper = Command::new("/proc/self/exe")
-        .arg0("podlapse-node")
-        .arg("keeper")
-        .arg(dir)
-        .arg(cgroup)
-        .spawn()?;
+    let keeper = Command::new("/proc/self/exe").arg0("podlapse-node").arg("keeper").arg(dir).arg(cgroup).spawn()?;
     loop {
         // Also waits for orphans of the namespace.
         let Some((pid, status)) = wait(WaitOptions::empty())? else {
@@ -121,14 +108,5 @@ fn init(dir: &Path, cgroup: &str) -> Result<()> {
 
 /// The node ends with the pipe, not with a signal to its process group.
 fn ignore_signals() {
-    // SAFETY: changes this thread's signal mask with a set that sigemptyset initialised; std gives
-    // a spawned child an empty mask.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            libc::sigaddset(&raw mut set, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
+    signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
 }

@@ -11,28 +11,27 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{Message, config, say};
 use crate::cri::Cri;
 use crate::tools::Tools;
-use crate::{cgroup, image};
+use crate::{cgroup, image, signals};
 
 /// How long containerd may take to serve, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn main(dir: &Path, cgroup: &str) -> Result<()> {
+    // containerd and what it starts are to see an ordinary signal mask, not the janitor's.
+    signals::clear();
     // Shims leave their parents; they are to come to this process, not to the machine's init.
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let up = bring_up(dir, cgroup);
     let served = match up {
         Ok(containerd) => serve(dir, cgroup, containerd),
-        Err(error) => say(&Message::Failed {
-            error: format!("{error:#}"),
-        })
-        .and(Err(error)),
+        Err(error) => say(&Message::Failed { error: format!("{error:#}") }).and(Err(error)),
     };
     cgroup::kill(cgroup)?;
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
@@ -67,10 +66,10 @@ fn bring_up(dir: &Path, cgroup: &str) -> Result<Containerd> {
 fn own_namespaces(dir: &Path) -> Result<()> {
     // SAFETY: namespaces only; no descriptor table is unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWNET)? };
-    mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    if let Some(unified) = cgroup::hybrid()? {
+        unmount(&unified, UnmountFlags::DETACH)?;
+    }
     tmpfs("/run")?;
     let over = dir.join("over");
     fs::create_dir(&over)?;
@@ -78,19 +77,9 @@ fn own_namespaces(dir: &Path) -> Result<()> {
     let (upper, work) = (over.join("upper"), over.join("work"));
     fs::create_dir(&upper)?;
     fs::create_dir(&work)?;
-    let data = format!(
-        "lowerdir=/var/lib,upperdir={},workdir={}\0",
-        upper.display(),
-        work.display()
-    );
+    let data = format!("lowerdir=/var/lib,upperdir={},workdir={}\0", upper.display(), work.display());
     let data = CStr::from_bytes_with_nul(data.as_bytes())?;
-    mount(
-        "overlay",
-        "/var/lib",
-        "overlay",
-        MountFlags::empty(),
-        Some(data),
-    )?;
+    mount("overlay", "/var/lib", "overlay", MountFlags::empty(), Some(data))?;
     fs::create_dir_all("/var/lib/cni")?;
     tmpfs("/var/lib/cni")?;
 
@@ -105,23 +94,13 @@ fn own_namespaces(dir: &Path) -> Result<()> {
 
 fn tmpfs(place: impl AsRef<Path>) -> Result<()> {
     let place = place.as_ref();
-    mount(
-        "tmpfs",
-        place,
-        "tmpfs",
-        MountFlags::NOSUID | MountFlags::NODEV,
-        Some(c"mode=0755"),
-    )
-    .with_context(|| format!("cannot mount a tmpfs on {}", place.display()))
+    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0755"))
+        .with_context(|| format!("cannot mount a tmpfs on {}", place.display()))
 }
 
 /// Waits for commands until stdin ends.
 fn serve(dir: &Path, cgroup: &str, mut containerd: Containerd) -> Result<()> {
-    say(&Message::Ready {
-        dir: dir.to_path_buf(),
-        cgroup: cgroup.to_owned(),
-        containerd_pid: containerd.child.id(),
-    })?;
+    say(&Message::Ready { dir: dir.to_path_buf(), cgroup: cgroup.to_owned(), containerd_pid: containerd.child.id() })?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -136,9 +115,7 @@ fn serve(dir: &Path, cgroup: &str, mut containerd: Containerd) -> Result<()> {
                 containerd.end()?;
                 containerd = Containerd::start(dir, &Tools::find()?)?;
                 containerd.wait_for_cri()?;
-                say(&Message::Restarted {
-                    containerd_pid: containerd.child.id(),
-                })?;
+                say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
             Ok(command) => bail!("unknown command {command:?}"),
             Err(RecvTimeoutError::Timeout) => reap_orphans(&containerd),
@@ -177,10 +154,7 @@ struct Containerd {
 impl Containerd {
     fn start(dir: &Path, tools: &Tools) -> Result<Self> {
         let (socket, log) = (dir.join("containerd.sock"), dir.join("containerd.log"));
-        let file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log)?;
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log)?;
         let child = tool(tools, "containerd")
             .arg("--config")
             .arg(dir.join("containerd.toml"))
@@ -193,17 +167,10 @@ impl Containerd {
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(&containerd.socket).is_err() {
             if let Some(status) = containerd.child.try_wait()? {
-                bail!(
-                    "containerd ended with {status}:\n{}",
-                    containerd.last_words()
-                );
+                bail!("containerd ended with {status}:\n{}", containerd.last_words());
             }
             if Instant::now() > deadline {
-                bail!(
-                    "containerd does not serve {}:\n{}",
-                    containerd.socket.display(),
-                    containerd.last_words()
-                );
+                bail!("containerd does not serve {}:\n{}", containerd.socket.display(), containerd.last_words());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -220,9 +187,7 @@ impl Containerd {
 
     /// The CRI plugin learns of images by events, a moment after their import.
     fn wait_for_cri(&self) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let deadline = Instant::now() + PATIENCE;
             loop {
@@ -233,9 +198,7 @@ impl Containerd {
                 };
                 let error = match found.await {
                     Ok(true) => return Ok(()),
-                    Ok(false) => {
-                        "the images were imported, but the CRI does not list them".to_owned()
-                    }
+                    Ok(false) => "the images were imported, but the CRI does not list them".to_owned(),
                     Err(error) => format!("{error:#}"),
                 };
                 if Instant::now() > deadline {
@@ -268,13 +231,9 @@ impl Containerd {
 
 fn tool(tools: &Tools, name: &str) -> Command {
     // Looked up here: `Command` searches the PATH of this process, not of the child.
-    let found = std::env::split_paths(&tools.path())
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_file());
+    let found = std::env::split_paths(&tools.path()).map(|dir| dir.join(name)).find(|path| path.is_file());
     let mut command = Command::new(found.unwrap_or_else(|| name.into()));
-    command
-        .env("PATH", tools.path())
-        .env("LD_LIBRARY_PATH", tools.library_path());
+    command.env("PATH", tools.path()).env("LD_LIBRARY_PATH", tools.library_path());
     if let Some(dir) = tools.xtables() {
         command.env("XTABLES_LIBDIR", dir);
     }

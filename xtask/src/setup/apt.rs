@@ -31,10 +31,8 @@ impl Apt {
     /// The machine's own release, with its updates and security fixes.
     pub(super) fn native(tools: &Tools) -> Result<Self> {
         let codename = codename()?;
-        let sources: Vec<Source> = machine_sources()?
-            .into_iter()
-            .filter(|source| source.suite.starts_with(&codename))
-            .collect();
+        let sources: Vec<Source> =
+            machine_sources()?.into_iter().filter(|source| source.suite.starts_with(&codename)).collect();
         if sources.is_empty() {
             bail!("this machine's apt has no source for its own release {codename}");
         }
@@ -50,17 +48,12 @@ impl Apt {
             .find(|source| source.suite == codename)
             .or(sources.first())
             .context("this machine's apt has no package source")?;
-        let source = Source {
-            mirror: mirror.mirror.clone(),
-            suite: suite.to_owned(),
-        };
+        let source = Source { mirror: mirror.mirror.clone(), suite: suite.to_owned() };
         Self::open(tools, suite, &[source])
     }
 
     fn open(tools: &Tools, name: &str, sources: &[Source]) -> Result<Self> {
-        let apt = Self {
-            dir: tools.path("apt").join(name),
-        };
+        let apt = Self { dir: tools.path("apt").join(name) };
         if apt.dir.join("updated").exists() {
             return Ok(apt);
         }
@@ -71,23 +64,17 @@ impl Apt {
             .into_iter()
             .find(|path| Path::new(path).exists());
         let option = keyring.map_or_else(String::new, |path| format!("[signed-by={path}] "));
-        let lines: Vec<String> = sources
-            .iter()
-            .map(|source| format!("deb {option}{} {} main\n", source.mirror, source.suite))
-            .collect();
+        let lines: Vec<String> =
+            sources.iter().map(|source| format!("deb {option}{} {} main\n", source.mirror, source.suite)).collect();
         fs::write(apt.dir.join("sources.list"), lines.concat())?;
-        sh::output(apt.command("apt-get").args([
-            "-o",
-            "APT::Update::Error-Mode=any",
-            "-qq",
-            "update",
-        ]))
-        .with_context(|| {
-            format!(
-                "cannot read the package lists of {name} (is the network there, and is the disk \
+        sh::output(apt.command("apt-get").args(["-o", "APT::Update::Error-Mode=any", "-qq", "update"])).with_context(
+            || {
+                format!(
+                    "cannot read the package lists of {name} (is the network there, and is the disk \
                  not full?)"
-            )
-        })?;
+                )
+            },
+        )?;
         fs::write(apt.dir.join("updated"), "")?;
         Ok(apt)
     }
@@ -95,20 +82,12 @@ impl Apt {
     /// The versions of a package that this suite has, newest first.
     pub(super) fn versions(&self, package: &str) -> Result<Vec<String>> {
         let table = sh::output(self.command("apt-cache").args(["madison", package]))?;
-        Ok(table
-            .lines()
-            .filter_map(|line| line.split('|').nth(1))
-            .map(|version| version.trim().to_owned())
-            .collect())
+        Ok(table.lines().filter_map(|line| line.split('|').nth(1)).map(|version| version.trim().to_owned()).collect())
     }
 
     /// The package that a metapackage stands for.
     pub(super) fn depends(&self, package: &str, prefix: &str) -> Result<String> {
-        let table =
-            sh::output(
-                self.command("apt-cache")
-                    .args(["depends", "--no-recommends", package]),
-            )?;
+        let table = sh::output(self.command("apt-cache").args(["depends", "--no-recommends", package]))?;
         table
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
@@ -129,13 +108,7 @@ impl Apt {
         self.download(packages)?;
         sh::output(
             self.command("apt-get")
-                .args([
-                    "install",
-                    "-qq",
-                    "--yes",
-                    "--download-only",
-                    "--no-install-recommends",
-                ])
+                .args(["install", "-qq", "--yes", "--download-only", "--no-install-recommends"])
                 .args(["-o", "Debug::NoLocking=1"])
                 .args(packages),
         )
@@ -144,12 +117,7 @@ impl Apt {
     }
 
     fn download(&self, packages: &[&str]) -> Result<()> {
-        sh::output(
-            self.command("apt-get")
-                .current_dir(self.archives())
-                .args(["-qq", "download"])
-                .args(packages),
-        )?;
+        sh::output(self.command("apt-get").current_dir(self.archives()).args(["-qq", "download"]).args(packages))?;
         Ok(())
     }
 
@@ -190,9 +158,7 @@ impl Apt {
         ] {
             command.arg("-o").arg(option);
         }
-        command
-            .env("LC_ALL", "C")
-            .env("DEBIAN_FRONTEND", "noninteractive");
+        command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
 }
@@ -230,9 +196,7 @@ fn parse_codename(os_release: &str) -> Option<String> {
 /// The sources of the machine's apt; works also when it never read its lists.
 fn machine_sources() -> Result<BTreeSet<Source>> {
     let uris = sh::output(
-        Command::new("apt-get")
-            .args(["-o", "Debug::NoLocking=1", "update", "--print-uris"])
-            .env("LC_ALL", "C"),
+        Command::new("apt-get").args(["-o", "Debug::NoLocking=1", "update", "--print-uris"]).env("LC_ALL", "C"),
     )
     .context("cannot ask apt for its sources: setup needs Debian's apt and dpkg")?;
     Ok(parse_sources(&uris))
@@ -244,10 +208,7 @@ fn parse_sources(uris: &str) -> BTreeSet<Source> {
         let uri = line.strip_prefix('\'')?.split('\'').next()?;
         let (mirror, rest) = uri.split_once("/dists/")?;
         let (suite, _) = rest.split_once("/main/binary-")?;
-        Some(Source {
-            mirror: mirror.to_owned(),
-            suite: suite.to_owned(),
-        })
+        Some(Source { mirror: mirror.to_owned(), suite: suite.to_owned() })
     };
     uris.lines().filter_map(source).collect()
 }
@@ -263,10 +224,7 @@ mod tests {
             'http://mirror.test/debian/dists/bookworm/main/binary-all/Packages.xz' x 0 \n\
             'http://other.test/linux/dists/bookworm/stable/binary-amd64/Packages.xz' x 0 \n";
         let found: Vec<_> = parse_sources(uris).into_iter().collect();
-        let want = Source {
-            mirror: "http://mirror.test/debian".into(),
-            suite: "bookworm".into(),
-        };
+        let want = Source { mirror: "http://mirror.test/debian".into(), suite: "bookworm".into() };
         assert_eq!(found, [want]);
     }
 

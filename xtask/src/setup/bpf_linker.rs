@@ -18,14 +18,7 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
                 .workspace
                 .cargo()
                 .env_remove("CARGO_TARGET_DIR")
-                .args([
-                    "install",
-                    "bpf-linker",
-                    "--version",
-                    VERSION,
-                    "--locked",
-                    "--quiet",
-                ])
+                .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--quiet"])
                 .arg("--root")
                 .arg(root),
         )

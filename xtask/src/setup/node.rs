@@ -5,15 +5,8 @@ use anyhow::Result;
 
 use super::{Tools, apt::Apt};
 
-const PACKAGES: [&str; 7] = [
-    "containerd",
-    "runc",
-    "crun",
-    "containernetworking-plugins",
-    "busybox-static",
-    "iproute2",
-    "iptables",
-];
+const PACKAGES: [&str; 7] =
+    ["containerd", "runc", "crun", "containernetworking-plugins", "busybox-static", "iproute2", "iptables"];
 
 pub(super) fn ensure(tools: &Tools) -> Result<()> {
     let tree = tools.path("node");
@@ -27,7 +20,5 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
         "bin/busybox",
     ]
     .map(|key| tree.join(key));
-    tools.piece("node", &PACKAGES.join(" "), &keys, || {
-        Apt::native(tools)?.unpack_closure(&PACKAGES, &tree)
-    })
+    tools.piece("node", &PACKAGES.join(" "), &keys, || Apt::native(tools)?.unpack_closure(&PACKAGES, &tree))
 }

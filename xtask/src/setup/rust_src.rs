@@ -17,12 +17,8 @@ const SUITES: [&str; 4] = ["trixie-backports", "forky", "sid", "trixie"];
 
 pub(super) fn ensure(tools: &Tools) -> Result<()> {
     let rustc = |args: &[&str]| {
-        sh::output(
-            Command::new("rustc")
-                .current_dir(&tools.workspace.root)
-                .args(args),
-        )
-        .context("setup needs a Rust toolchain: install rustup")
+        sh::output(Command::new("rustc").current_dir(&tools.workspace.root).args(args))
+            .context("setup needs a Rust toolchain: install rustup")
     };
     let sysroot = PathBuf::from(rustc(&["--print", "sysroot"])?.trim());
     let link = sysroot.join("lib/rustlib/src/rust");
@@ -37,11 +33,8 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
         .context("rustc --version --verbose names no release")?;
 
     eprintln!("setup: rust-src: rustup component add rust-src");
-    let rustup = sh::output(
-        Command::new("rustup")
-            .current_dir(&tools.workspace.root)
-            .args(["component", "add", "rust-src"]),
-    );
+    let rustup =
+        sh::output(Command::new("rustup").current_dir(&tools.workspace.root).args(["component", "add", "rust-src"]));
     if rustup.is_ok() && complete(&link) {
         return Ok(());
     }
@@ -69,10 +62,7 @@ fn from_debian(tools: &Tools, release: &str, link: &Path) -> Result<()> {
         fetch(tools, release, &tree)?;
     }
     if !complete(&source) {
-        bail!(
-            "the package rust-src has no {}",
-            source.join("library/Cargo.lock").display()
-        );
+        bail!("the package rust-src has no {}", source.join("library/Cargo.lock").display());
     }
     // A link whose target went away is ours or nobody's.
     if link.is_symlink() && !link.exists() {
@@ -82,11 +72,7 @@ fn from_debian(tools: &Tools, release: &str, link: &Path) -> Result<()> {
     fs::create_dir_all(parent)
         .and_then(|()| symlink(&source, link))
         .with_context(|| format!("cannot link {} to {}", link.display(), source.display()))?;
-    eprintln!(
-        "setup: rust-src: linked {} to {} (the one thing outside the project)",
-        link.display(),
-        source.display()
-    );
+    eprintln!("setup: rust-src: linked {} to {} (the one thing outside the project)", link.display(), source.display());
     Ok(())
 }
 
@@ -94,26 +80,19 @@ fn fetch(tools: &Tools, release: &str, tree: &Path) -> Result<()> {
     let upstream = format!("{release}+");
     let mut looked = Vec::new();
     for suite in SUITES {
-        let versions =
-            match Apt::suite(tools, suite).and_then(|apt| Ok((apt.versions("rust-src")?, apt))) {
-                Ok(found) => found,
-                Err(error) => {
-                    looked.push(format!("{suite}: {error:#}"));
-                    continue;
-                }
-            };
+        let versions = match Apt::suite(tools, suite).and_then(|apt| Ok((apt.versions("rust-src")?, apt))) {
+            Ok(found) => found,
+            Err(error) => {
+                looked.push(format!("{suite}: {error:#}"));
+                continue;
+            }
+        };
         let (versions, apt) = versions;
-        if let Some(version) = versions
-            .iter()
-            .find(|version| version.starts_with(&upstream))
-        {
+        if let Some(version) = versions.iter().find(|version| version.starts_with(&upstream)) {
             eprintln!("setup: rust-src: fetching rust-src {version} of {suite}");
             return apt.unpack(&[&format!("rust-src={version}")], tree);
         }
         looked.push(format!("{suite} has {}", versions.join(", ")));
     }
-    bail!(
-        "no suite of this machine's mirror has it:\n{}",
-        looked.join("\n")
-    )
+    bail!("no suite of this machine's mirror has it:\n{}", looked.join("\n"))
 }

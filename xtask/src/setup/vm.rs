@@ -15,26 +15,14 @@ pub(crate) struct Kernel {
 
 /// Oldest first.
 pub(crate) const KERNELS: [Kernel; 3] = [
-    Kernel {
-        version: "5.10",
-        suite: "bullseye",
-    },
-    Kernel {
-        version: "6.1",
-        suite: "bookworm",
-    },
-    Kernel {
-        version: "6.12",
-        suite: "trixie",
-    },
+    Kernel { version: "5.10", suite: "bullseye" },
+    Kernel { version: "6.1", suite: "bookworm" },
+    Kernel { version: "6.12", suite: "trixie" },
 ];
 
 pub(super) fn ensure(tools: &Tools) -> Result<()> {
     let tree = tools.path("qemu");
-    let keys = [
-        tree.join("usr/bin/qemu-system-x86_64"),
-        tree.join("usr/share/seabios/bios.bin"),
-    ];
+    let keys = [tree.join("usr/bin/qemu-system-x86_64"), tree.join("usr/share/seabios/bios.bin")];
     tools.piece("qemu", "qemu-system-x86", &keys, || {
         Apt::native(tools)?.unpack_closure(&["qemu-system-x86", "seabios"], &tree)
     })?;

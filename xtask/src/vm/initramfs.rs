@@ -34,24 +34,15 @@ poweroff -f
 /// The archive for a kernel of the same architecture as this machine.
 pub(super) fn build(busybox: &Path, podlapse: &Path) -> Result<Vec<u8>> {
     let mut files = vec![(PathBuf::from("/bin/busybox"), read(busybox)?)];
-    files.push((
-        PathBuf::from("/bin/podlapse"),
-        without_debug_info(podlapse)?,
-    ));
+    files.push((PathBuf::from("/bin/podlapse"), without_debug_info(podlapse)?));
     for library in libraries(podlapse)? {
         let data = read(&library)?;
         files.push((library, data));
     }
 
     let mut cpio = Cpio::default();
-    let mut dirs: BTreeSet<PathBuf> = ["/dev", "/proc", "/sys", "/run", "/tmp"]
-        .map(PathBuf::from)
-        .into();
-    dirs.extend(
-        files
-            .iter()
-            .flat_map(|(path, _)| path.ancestors().skip(1).map(Path::to_path_buf)),
-    );
+    let mut dirs: BTreeSet<PathBuf> = ["/dev", "/proc", "/sys", "/run", "/tmp"].map(PathBuf::from).into();
+    dirs.extend(files.iter().flat_map(|(path, _)| path.ancestors().skip(1).map(Path::to_path_buf)));
     // Sorted, so a parent comes before its children.
     for dir in dirs.iter().filter(|dir| dir.parent().is_some()) {
         cpio.dir(&relative(dir));
@@ -74,12 +65,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 /// Debug information is most of a dev build; the guest's memory has better uses.
 fn without_debug_info(program: &Path) -> Result<Vec<u8>> {
     let stripped = program.with_extension("vm");
-    let strip = Command::new("strip")
-        .arg("-g")
-        .arg("-o")
-        .arg(&stripped)
-        .arg(program)
-        .output();
+    let strip = Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(program).output();
     match strip {
         Ok(output) if output.status.success() => read(&stripped),
         _ => read(program),
@@ -89,18 +75,13 @@ fn without_debug_info(program: &Path) -> Result<Vec<u8>> {
 /// The shared libraries of a program, its dynamic loader included.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let table = sh::output(Command::new("ldd").arg(program))?;
-    Ok(table
-        .lines()
-        .filter_map(library)
-        .map(PathBuf::from)
-        .collect())
+    Ok(table.lines().filter_map(library).map(PathBuf::from).collect())
 }
 
 /// `libc.so.6 => /lib/…/libc.so.6 (0x…)` or `/lib64/ld-linux-x86-64.so.2 (0x…)`.
 fn library(line: &str) -> Option<&str> {
     let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
-    path.starts_with('/')
-        .then(|| path.split(" (").next().unwrap_or(path))
+    path.starts_with('/').then(|| path.split(" (").next().unwrap_or(path))
 }
 
 #[cfg(test)]
@@ -110,13 +91,7 @@ mod tests {
     #[test]
     fn lines_of_ldd() {
         assert_eq!(library("\tlinux-vdso.so.1 (0x7ff)"), None);
-        assert_eq!(
-            library("\tlibc.so.6 => /lib/libc.so.6 (0x7ff)"),
-            Some("/lib/libc.so.6")
-        );
-        assert_eq!(
-            library("\t/lib64/ld-linux.so.2 (0x7ff)"),
-            Some("/lib64/ld-linux.so.2")
-        );
+        assert_eq!(library("\tlibc.so.6 => /lib/libc.so.6 (0x7ff)"), Some("/lib/libc.so.6"));
+        assert_eq!(library("\t/lib64/ld-linux.so.2 (0x7ff)"), Some("/lib64/ld-linux.so.2"));
     }
 }

@@ -31,28 +31,10 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            release,
-            code,
-            hooks,
-            refused,
-        } = self;
-        write!(
-            f,
-            "kernel {release}, hooks attached {}/{hooks}",
-            hooks - refused.len()
-        )?;
-        for Refusal {
-            name,
-            required,
-            why,
-        } in refused
-        {
-            let kind = if *required {
-                "refused"
-            } else {
-                "refused (optional)"
-            };
+        let Self { release, code, hooks, refused } = self;
+        write!(f, "kernel {release}, hooks attached {}/{hooks}", hooks - refused.len())?;
+        for Refusal { name, required, why } in refused {
+            let kind = if *required { "refused" } else { "refused (optional)" };
             write!(f, "; {kind} {name}: {why}")?;
         }
         if *code != 0 {
@@ -64,51 +46,29 @@ impl fmt::Display for Verdict {
 
 /// Reads a whole console.
 pub(super) fn read(console: &str) -> Result<Verdict> {
-    let (_, rest) = console
-        .split_once("podlapse-vm-begin ")
-        .context("the guest never came to its verdict")?;
-    let (release, rest) = rest
-        .split_once('\n')
-        .context("the console ends in the verdict")?;
-    let (object, end) = rest
-        .split_once("podlapse-vm-end ")
-        .context("the console ends in the verdict")?;
+    let (_, rest) = console.split_once("podlapse-vm-begin ").context("the guest never came to its verdict")?;
+    let (release, rest) = rest.split_once('\n').context("the console ends in the verdict")?;
+    let (object, end) = rest.split_once("podlapse-vm-end ").context("the console ends in the verdict")?;
     let code = end.lines().next().unwrap_or_default().trim();
-    let code: i32 = code
-        .parse()
-        .with_context(|| format!("exit code {code:?}"))?;
+    let code: i32 = code.parse().with_context(|| format!("exit code {code:?}"))?;
     let object: Value = serde_json::from_str(object.trim())
         .with_context(|| format!("podlapse doctor ended with {code} and printed no JSON object"))?;
     let Some(hooks) = object.get("hooks").and_then(Value::as_array) else {
         bail!("podlapse doctor's object has no list \"hooks\"");
     };
-    let refused = hooks
-        .iter()
-        .filter(|hook| !attached(hook))
-        .map(refusal)
-        .collect();
-    Ok(Verdict {
-        release: release.trim().to_owned(),
-        code,
-        hooks: hooks.len(),
-        refused,
-    })
+    let refused = hooks.iter().filter(|hook| !attached(hook)).map(refusal).collect();
+    Ok(Verdict { release: release.trim().to_owned(), code, hooks: hooks.len(), refused })
 }
 
 fn attached(hook: &Value) -> bool {
-    hook.get("attached")
-        .and_then(Value::as_bool)
-        .unwrap_or(false)
+    hook.get("attached").and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn refusal(hook: &Value) -> Refusal {
     let text = |key| hook.get(key).and_then(Value::as_str);
     Refusal {
         name: text("name").unwrap_or("(no name)").to_owned(),
-        required: hook
-            .get("required")
-            .and_then(Value::as_bool)
-            .unwrap_or(true),
+        required: hook.get("required").and_then(Value::as_bool).unwrap_or(true),
         why: text("why").unwrap_or("no reason given").to_owned(),
     }
 }
@@ -140,12 +100,9 @@ mod tests {
 
     #[test]
     fn console_without_verdict() {
-        for console in [
-            "",
-            "panic",
-            "podlapse-vm-begin 5.10\n{\"hooks\":[",
-            "podlapse-vm-begin 5\nx\npodlapse-vm-end 127\n",
-        ] {
+        for console in
+            ["", "panic", "podlapse-vm-begin 5.10\n{\"hooks\":[", "podlapse-vm-begin 5\nx\npodlapse-vm-end 127\n"]
+        {
             assert!(read(console).is_err(), "{console:?}");
         }
     }
