@@ -56,7 +56,8 @@ impl Draft {
     pub(crate) fn failed_below(&self, root: DraftId) -> Option<&DraftSpan> {
         let mut depths = vec![None; self.spans.len()];
         for (index, (parent, _)) in self.spans.iter().enumerate() {
-            depths[index] = if index == root.0 { Some(0) } else { parent.and_then(|p| depths[p]).map(|d: usize| d + 1) };
+            depths[index] =
+                if index == root.0 { Some(0) } else { parent.and_then(|p| depths[p]).map(|d: usize| d + 1) };
         }
         let failed = |span: &DraftSpan| {
             let process = span.process.as_ref();
