@@ -72,6 +72,8 @@ pub struct Lifecycle {
     next_start: u64,
     /// Starts that the current record or call changed.
     touched: BTreeSet<StartKey>,
+    /// When the next start settles, if no more happens.
+    deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
     pulls: Vec<Pull>,
     /// The last unshare(NEWNET) of a runtime thread.
@@ -96,6 +98,7 @@ impl Lifecycle {
             starts: BTreeMap::new(),
             next_start: 0,
             touched: BTreeSet::new(),
+            deadline: None,
             calls: BTreeMap::new(),
             pulls: Vec::new(),
             netns_threads: BTreeMap::new(),
@@ -122,6 +125,9 @@ impl Lifecycle {
     fn advance(&mut self, at: MonotonicNs, updates: &mut Vec<Update>) {
         self.now = self.now.max(at);
         let now = self.now;
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
         let settled = |start: &Start| match start.state {
             State::Settling(since) => now.since(since) >= self.config.settle_ns,
             State::Active | State::Over(_) => false,
@@ -131,6 +137,15 @@ impl Lifecycle {
             self.finish_settled(key);
             self.publish(key, updates);
         }
+        self.set_deadline();
+    }
+
+    fn set_deadline(&mut self) {
+        let settling = |start: &Start| match start.state {
+            State::Settling(since) => Some(MonotonicNs(since.0.saturating_add(self.config.settle_ns))),
+            State::Active | State::Over(_) => None,
+        };
+        self.deadline = self.starts.values().filter_map(settling).min();
     }
 
     fn finish_settled(&mut self, key: StartKey) {
@@ -143,6 +158,9 @@ impl Lifecycle {
 
     /// Moves every start that changed to its next state, and tells of those that began or are over.
     fn settle_touched(&mut self, updates: &mut Vec<Update>) {
+        if self.touched.is_empty() {
+            return;
+        }
         for key in std::mem::take(&mut self.touched) {
             let Some(start) = self.starts.get_mut(&key) else { continue };
             if !start.announced {
@@ -157,6 +175,7 @@ impl Lifecycle {
                 self.publish(key, updates);
             }
         }
+        self.set_deadline();
     }
 
     fn publish(&self, key: StartKey, updates: &mut Vec<Update>) {
@@ -176,7 +195,8 @@ impl Lifecycle {
         }
         let key = StartKey(self.next_start);
         self.next_start += 1;
-        let mut start = Start::new(at, pod);
+        let id = build::trace_id(self.node.boot_id.as_deref(), pod.uid.as_ref(), at);
+        let mut start = Start::new(id, at, pod);
         start.losses = self.losses_now();
         start.prepared = start.pod.uid.as_ref().and_then(|uid| self.prepared.remove(uid)).filter(|made| *made <= at);
         self.starts.insert(key, start);
