@@ -6,6 +6,7 @@
 pub mod cri;
 pub mod engine;
 pub mod ids;
+pub mod lifecycle;
 pub mod record;
 pub mod trace;
 pub mod wire;
