@@ -7,5 +7,6 @@ pub mod cri;
 pub mod engine;
 pub mod ids;
 pub mod record;
+pub mod recording;
 pub mod trace;
 pub mod wire;
