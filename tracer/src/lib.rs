@@ -5,6 +5,7 @@
 
 pub mod cri;
 pub mod engine;
+pub mod export;
 pub mod ids;
 pub mod record;
 pub mod recording;
