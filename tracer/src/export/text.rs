@@ -13,7 +13,7 @@ pub enum Charset {
 
 impl Charset {
     /// `text` with everything escaped that is not a printable character of this set.
-    pub(super) fn clean(self, text: &str) -> String {
+    pub(crate) fn clean(self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         for c in text.chars() {
             match c {
