@@ -6,6 +6,7 @@
 mod args;
 mod command;
 mod docs;
+mod doctor;
 #[cfg_attr(not(test), expect(dead_code, reason = "until the probes are merged"))]
 mod live;
 mod output;
@@ -56,6 +57,8 @@ enum Failure {
     RecordingIncomplete(PathBuf),
     #[error("no pod start in the recording matches; --all prints every start that it holds")]
     NothingRecorded,
+    #[error("podlapse does not work here: what is marked BAD says what to do")]
+    Unhealthy,
     #[error("no command {0}: `podlapse --help` lists them")]
     NoSuchPage(String),
 }
@@ -81,6 +84,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Replay(args) => runtime.block_on(replay::replay(&args)),
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
-        Command::Trace(_) | Command::Record(_) | Command::Doctor(_) => Err(Failure::NoSuchPage("yet".into())),
+        Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
+        Command::Trace(_) | Command::Record(_) => Err(Failure::NoSuchPage("yet".into())),
     }
 }
