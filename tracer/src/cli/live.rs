@@ -15,7 +15,7 @@ use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::rfc3339;
-use crate::recording::{Header, Redact, Selection, Writer};
+use crate::recording::{Header, Selection, Writer};
 
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
@@ -101,14 +101,14 @@ fn arguments(all: impl Iterator<Item = OsString>) -> Vec<String> {
 }
 
 /// Watches with `kernel`, which is attached, until the plan is done.
-pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K, redact: Box<dyn Redact>) -> Result<Done, Failure>
+pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<Done, Failure>
 where
     Failure: From<K::Error>,
 {
     let say = Say::new();
     let mut run = Run::new(plan.config(), plan.selection(), Output::new(plan.show), say);
     if let Some(path) = plan.recording {
-        run.record_to(Writer::create(path, plan.force, &plan.header(), redact)?);
+        run.record_to(Writer::create(path, plan.force, &plan.header())?);
     }
     let next = if plan.command.is_empty() { "waiting for a pod start" } else { "running COMMAND" };
     say.line(&format!("attached to {}; {next} (Ctrl-C prints what is known)", kernel.describe()));
@@ -160,7 +160,7 @@ mod tests {
     use super::super::args::{Cli, Command as Arguments};
     use super::*;
     use crate::ids::{MonotonicNs, Tgid, Tid};
-    use crate::record::{Bytes, Event, Record};
+    use crate::record::{Event, Record};
 
     impl From<Infallible> for Failure {
         fn from(never: Infallible) -> Failure {
@@ -205,18 +205,10 @@ mod tests {
         }
     }
 
-    struct Zero;
-
-    impl Redact for Zero {
-        fn redact(&mut self, _at: MonotonicNs, _tgid: Tgid, bytes: &mut Bytes) {
-            bytes.data.fill(0);
-        }
-    }
-
     fn outcome(line: &str) -> String {
         let Arguments::Trace(args) = Cli::parse_from(line.split(' ')).command else { panic!("not a trace") };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let watched = runtime.block_on(watch(&Plan::from(&args), Idle::default(), Box::new(Zero)));
+        let watched = runtime.block_on(watch(&Plan::from(&args), Idle::default()));
         watched.err().map_or_else(|| "done".to_owned(), |failure| failure.to_string())
     }
 

@@ -4,7 +4,7 @@
 //! content, joined, is the records in ABI layout, each with its own length ([`crate::record`]). A frame holds whole
 //! records and is written at once, at least each second of record time; what a kill leaves behind is readable.
 //!
-//! Payloads are default-deny: bytes go through [`Redact`] before they are kept. The file is the owner's alone.
+//! Payloads are default-deny: bytes go through [`crate::wire::Redactor`] before they are kept. The file is the owner's alone.
 
 mod header;
 mod reader;
@@ -14,7 +14,7 @@ mod writer;
 
 pub use self::header::{Header, Selection};
 pub use self::reader::{ReadError, Reader};
-pub use self::writer::{Redact, WriteError, Writer};
+pub use self::writer::{WriteError, Writer};
 
 /// First word of a recording.
 const MAGIC: &str = "podlapse-recording";

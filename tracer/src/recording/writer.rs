@@ -6,8 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Header, MAGIC, VERSION};
-use crate::ids::{MonotonicNs, Tgid};
-use crate::record::{Bytes, Event, Record, encode_into};
+use crate::ids::MonotonicNs;
+use crate::record::{Event, Record, encode_into};
+use crate::wire::{Limits, Redactor};
 
 /// Raw size at which a frame is written before its second is over.
 const FRAME: usize = 256 * 1024;
@@ -16,12 +17,6 @@ const FRAME: usize = 256 * 1024;
 const FRAME_NS: u64 = 1_000_000_000;
 
 const LEVEL: i32 = 3;
-
-/// Zeroes what a recording must not keep of a payload, same length.
-pub trait Redact: Send {
-    /// Zeroes every byte of `bytes.data` that is not on the allow-list; `at` and `tgid` are the record's.
-    fn redact(&mut self, at: MonotonicNs, tgid: Tgid, bytes: &mut Bytes);
-}
 
 /// Why a recording cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +55,7 @@ pub struct Writer<W: Write = File> {
     frame: Vec<u8>,
     frame_began: MonotonicNs,
     compressor: zstd::bulk::Compressor<'static>,
-    redact: Box<dyn Redact>,
+    redactor: Redactor,
     records: u64,
 }
 
@@ -71,12 +66,22 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
 }
 
 impl Writer<File> {
+    /// Whether [`Writer::create`] would find the path taken.
+    ///
+    /// # Errors
+    /// [`WriteError`] when it would.
+    pub fn check(path: &Path, force: bool) -> Result<(), WriteError> {
+        taken(path, force).map(|_| ())
+    }
+
     /// Makes the file at `path` and writes its head.
     ///
     /// # Errors
     /// [`WriteError`] when the path is taken (with `force`: by anything but a regular file) or cannot be written.
-    pub fn create(path: &Path, force: bool, header: &Header, redact: Box<dyn Redact>) -> Result<Self, WriteError> {
-        make_way(path, force)?;
+    pub fn create(path: &Path, force: bool, header: &Header) -> Result<Self, WriteError> {
+        if taken(path, force)? {
+            fs::remove_file(path).map_err(|error| WriteError::Create(path.to_owned(), error))?;
+        }
         // O_EXCL never follows a symlink in the last component, whatever came between.
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| {
@@ -85,19 +90,20 @@ impl Writer<File> {
                     _ => WriteError::Create(path.to_owned(), error),
                 }
             })?;
-        Writer::new(file, header, redact)
+        Writer::new(file, header)
     }
 }
 
-fn make_way(path: &Path, force: bool) -> Result<(), WriteError> {
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+/// Whether a file is there that may be replaced.
+fn taken(path: &Path, force: bool) -> Result<bool, WriteError> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(false) };
     let kind = found.file_type();
     match () {
         () if kind.is_symlink() => Err(WriteError::NotAFile(path.to_owned(), "a symlink")),
         () if kind.is_dir() => Err(WriteError::NotAFile(path.to_owned(), "a directory")),
         () if !kind.is_file() => Err(WriteError::NotAFile(path.to_owned(), "not a regular file")),
         () if !force => Err(WriteError::Exists(path.to_owned())),
-        () => fs::remove_file(path).map_err(|error| WriteError::Create(path.to_owned(), error)),
+        () => Ok(true),
     }
 }
 
@@ -106,14 +112,14 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// [`WriteError`] when `out` refuses it.
-    pub fn new(mut out: W, header: &Header, redact: Box<dyn Redact>) -> Result<Self, WriteError> {
+    pub fn new(mut out: W, header: &Header) -> Result<Self, WriteError> {
         let json = serde_json::to_string(header).map_err(|error| WriteError::Write(error.into()))?;
         let head = format!("{MAGIC} {VERSION}\n{json}\n");
         out.write_all(head.as_bytes()).map_err(WriteError::write)?;
         let mut compressor = zstd::bulk::Compressor::new(LEVEL).map_err(WriteError::write)?;
         compressor.include_checksum(true).map_err(WriteError::write)?;
         let (frame, frame_began) = (Vec::with_capacity(FRAME), MonotonicNs(0));
-        Ok(Writer { out, frame, frame_began, compressor, redact, records: 0 })
+        Ok(Writer { out, frame, frame_began, compressor, redactor: Redactor::new(Limits::default()), records: 0 })
     }
 
     /// Takes one record. It is redacted in place, so that the engine is fed exactly what the file holds.
@@ -122,7 +128,9 @@ impl<W: Write> Writer<W> {
     /// [`WriteError`]; the recording is over then, and readable up to the last whole frame.
     pub fn write(&mut self, record: &mut Record) -> Result<(), WriteError> {
         match &mut record.event {
-            Event::Bytes(bytes) => self.redact.redact(record.at, record.tgid, bytes),
+            Event::Bytes(bytes) => self.redactor.redact(record.at, record.tgid, bytes),
+            Event::Socket(socket) => self.redactor.socket(record.at, record.tgid, socket),
+            Event::Exit(_) => self.redactor.runtime_exited(record.tgid, record.at),
             // The programs send no more of a container process; a recording does not rely on it.
             Event::Exec(exec) if exec.container => exec.argv.truncate(1),
             _ => {}
