@@ -8,6 +8,7 @@ pub mod cri;
 pub mod engine;
 pub mod export;
 pub mod ids;
+pub mod lifecycle;
 pub mod record;
 pub mod recording;
 pub mod trace;
