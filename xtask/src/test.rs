@@ -1,0 +1,53 @@
+//! `cargo xtask test`: everything that must pass, in the order of what fails fastest.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+use crate::{setup, sh, vm};
+
+/// No choices: the gate is one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+/// The task.
+pub(crate) fn main(_: &Args) -> Result<()> {
+    let workspace = Workspace::find()?;
+    let start = Instant::now();
+    let cargo = |args: &[&str]| sh::loud(workspace.cargo().args(args));
+
+    step("setup", || setup::run(&workspace, &[setup::Group::Build, setup::Group::Node, setup::Group::Vm]))?;
+    step("format", || cargo(&["fmt", "--all", "--check"]))?;
+    step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    step("docs", || {
+        sh::loud(workspace.cargo().env("RUSTDOCFLAGS", "-D warnings").args([
+            "doc",
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ]))
+    })?;
+    // The end-to-end tests start podlapse's own binary.
+    step("build", || cargo(&["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"]))?;
+    step("tests", || cargo(&["test", "--workspace", "--exclude", "podlapse-tests"]))?;
+    step("end-to-end tests", || cargo(&["test", "-p", "podlapse-tests", "--", "--test-threads=1"]))?;
+    step("kernels", || vm::run(&workspace, None))?;
+    eprintln!("test: everything passed in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn step(name: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    eprintln!("test: {name}");
+    let start = Instant::now();
+    let result = run();
+    let seconds = start.elapsed().as_secs_f64();
+    match result {
+        Ok(()) => {
+            eprintln!("test: {name}: passed in {seconds:.0} s");
+            Ok(())
+        }
+        Err(error) => Err(error).with_context(|| format!("{name}: failed after {seconds:.0} s")),
+    }
+}
