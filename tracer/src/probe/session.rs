@@ -15,7 +15,7 @@ use super::merge::{Merge, WINDOW_NS};
 use super::proc::Proc;
 use super::register::{self, Runtime};
 use super::rings::Rings;
-use super::{ProbeError, cri, sockets};
+use super::{ProbeError, cri, privileges, sockets};
 use crate::ids::{MonotonicNs, Tgid, Tid};
 use crate::record::{Event, Record};
 
@@ -60,6 +60,7 @@ impl Session {
     /// # Errors
     /// [`ProbeError`] says what is wrong and what to do; nothing is left attached then.
     pub async fn attach(options: Options) -> Result<Session, ProbeError> {
+        privileges::check()?;
         // Before the programs: with no runtime there is nothing to attach for.
         let socket = find(options.socket).await?;
         let mut loaded = loader::load_for_tracing()?;
