@@ -15,7 +15,7 @@ pub(crate) struct Args {}
 pub(crate) fn main(_: &Args) -> Result<()> {
     let workspace = Workspace::find()?;
     let start = Instant::now();
-    let cargo = |args: &[&str]| sh::loud(workspace.cargo().args(args));
+    let cargo = |args: &[&str]| sh::show(workspace.cargo().args(args));
 
     step("setup", || setup::run(&workspace, &[setup::Group::Build, setup::Group::Node, setup::Group::Vm]))?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
