@@ -8,8 +8,10 @@ pub mod cgroup;
 pub mod cri;
 pub mod image;
 pub mod node;
+pub mod podlapse;
 pub mod signals;
 pub mod tools;
+pub mod trace;
 
 pub use cri::Cri;
 pub use node::{Node, Options};

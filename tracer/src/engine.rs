@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::lifecycle::Lifecycle;
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -30,22 +31,30 @@ pub enum Update {
 }
 
 /// The engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Engine {
-    _config: Config,
+    lifecycle: Lifecycle,
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        Engine::new(Config::default())
+    }
 }
 
 impl Engine {
     /// An engine that has seen nothing.
     pub fn new(config: Config) -> Engine {
-        Engine { _config: config }
+        Engine { lifecycle: Lifecycle::new(config) }
     }
 
     /// Takes one record; records come in the order of their times.
-    pub fn feed(&mut self, _record: &Record, _updates: &mut Vec<Update>) {}
+    pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
+        self.lifecycle.feed(record, updates);
+    }
 
     /// Traces that are not over, as known at the last record's time.
     pub fn open(&self) -> Vec<Trace> {
-        Vec::new()
+        self.lifecycle.open()
     }
 }

@@ -3,9 +3,13 @@
 //! Data flows one way: [`record`]s come from the kernel probes, from `/proc` or from a recording, go through the pure
 //! engine (wire, cri, lifecycle, trace) and leave as traces through the exports. See ARCHITECTURE.md.
 
+pub mod cli;
 pub mod cri;
 pub mod engine;
+pub mod export;
 pub mod ids;
+pub mod lifecycle;
 pub mod record;
+pub mod recording;
 pub mod trace;
 pub mod wire;

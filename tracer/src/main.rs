@@ -1,2 +1,7 @@
 //! The podlapse command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    podlapse::cli::main()
+}

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+mod bench;
 mod cpio;
 mod demo;
 mod setup;
@@ -32,6 +33,8 @@ enum Task {
     Test(test::Args),
     /// Load and attach every hook on Debian's kernels 5.10, 6.1 and 6.12 in QEMU
     Vm(vm::Args),
+    /// Measure what podlapse costs, as ratios within one run
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Some(Task::Demo(args)) => return demo::main(&args).unwrap_or_else(|error| failed(&error)),
         Some(Task::Test(args)) => test::main(&args),
         Some(Task::Vm(args)) => vm::main(&args),
+        Some(Task::Bench(args)) => bench::main(&args),
     };
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }

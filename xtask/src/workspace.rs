@@ -60,10 +60,16 @@ impl Workspace {
 
     /// A program that the dev profile built.
     pub(crate) fn built(&self, name: &str) -> PathBuf {
-        env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| self.root.join("target"), |dir| self.root.join(dir))
-            .join("debug")
-            .join(name)
+        self.target().join("debug").join(name)
+    }
+
+    /// A program that the release profile built.
+    pub(crate) fn released(&self, name: &str) -> PathBuf {
+        self.target().join("release").join(name)
+    }
+
+    fn target(&self) -> PathBuf {
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), |dir| self.root.join(dir))
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allow;
 mod call;
+pub mod schema;
 
 pub use call::{CallEvent, CallKey, CallStart, Ending, Field, Fields, MethodSource, Protocol, Value};

@@ -4,9 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+mod draft;
 mod model;
+mod partition;
+mod stages;
 
+pub(crate) use draft::{Draft, DraftId, DraftSpan};
 pub use model::{
     CallInfo, Container, ContainerKind, ExecPoint, ExitPoint, NodeInfo, Outcome, PodInfo, ProcessInfo, Quality,
     Sandbox, Span, SpanId, StageTotal, Trace, Verdict,
 };
+pub use stages::{Edges, STAGES, Stage, lookup};

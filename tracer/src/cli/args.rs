@@ -1,0 +1,263 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::values::{PodName, Span};
+use crate::recording::Selection;
+
+/// Trace Kubernetes pod starts on this node, from RunPodSandbox to the execve of the entrypoint
+#[derive(Debug, Parser)]
+#[command(name = "podlapse", version, arg_required_else_help = true, after_help = EXIT)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+const EXIT: &str = "Exit code: 0 done, 1 failed or nothing matched, 2 wrong usage.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Trace the next pod start, a certain pod's, or those that COMMAND causes
+    #[command(after_help = TRACE)]
+    Trace(Trace),
+    /// Trace, and keep what was seen in FILE, for `podlapse replay`
+    #[command(after_help = RECORD)]
+    Record(Record),
+    /// Print the traces of a recording, as the live run did; needs no privilege
+    #[command(after_help = REPLAY)]
+    Replay(Replay),
+    /// Check what this node allows, and say what to do about what is missing
+    #[command(after_help = DOCTOR)]
+    Doctor(Doctor),
+    /// Print a shell's completions
+    #[command(after_help = "Example:\n  podlapse completions bash > /etc/bash_completion.d/podlapse")]
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, in roff
+    #[command(after_help = "Example:\n  podlapse man | man -l -")]
+    Man {
+        /// Page of this subcommand
+        command: Option<String>,
+    },
+}
+
+const TRACE: &str = "\
+In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes
+to stderr. Ctrl-C prints what is known; a second Ctrl-C ends at once.
+
+Examples:
+  podlapse trace                               the next pod start on this node
+  podlapse trace --pod default/web-0           the next start of that pod
+  podlapse trace --next 5 -o json              five starts, as JSON Lines
+  podlapse trace -- kubectl apply -f pod.yaml  the starts that arrive while COMMAND runs";
+
+const RECORD: &str = "\
+A recording holds identities and times; payloads are zeroed before they are written. It is readable while it is
+written and after a crash, has mode 0600, and is never written through a symlink.
+
+Examples:
+  podlapse record start.plr                              the next pod start
+  podlapse record start.plr --pod default/web-0 -o json
+  podlapse record start.plr -- kubectl apply -f pod.yaml";
+
+const REPLAY: &str = "\
+Without --pod, --uid, --next or --all, the starts that the recording was made for.
+
+Examples:
+  podlapse replay start.plr                the waterfall again
+  podlapse replay start.plr --all -o json  every start that the recording holds";
+
+const DOCTOR: &str = "\
+Examples:
+  podlapse doctor          this kernel and the runtime's socket
+  podlapse doctor --hooks  the kernel alone: load and attach every hook, then detach";
+
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    #[command(flatten)]
+    pub(super) starts: Starts,
+    #[command(flatten)]
+    pub(super) live: Live,
+    #[command(flatten)]
+    pub(super) show: Show,
+    /// Also keep what was seen in FILE, for `podlapse replay`
+    #[arg(long, value_name = "FILE")]
+    pub(super) record: Option<PathBuf>,
+    /// Replace FILE
+    #[arg(long, requires = "record")]
+    pub(super) force: bool,
+    /// Run COMMAND, and trace the starts that arrive while it runs
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Record {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) starts: Starts,
+    #[command(flatten)]
+    pub(super) live: Live,
+    #[command(flatten)]
+    pub(super) show: Show,
+    /// Replace FILE
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Run COMMAND, and trace the starts that arrive while it runs
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) starts: Starts,
+    /// Every start that the recording holds
+    #[arg(long, conflicts_with_all = ["pod", "uid", "next"])]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) show: Show,
+}
+
+/// Which starts, and when one is over.
+#[derive(Debug, Args)]
+pub(super) struct Starts {
+    /// Only starts of this pod
+    #[arg(long, value_name = "NS/NAME", help_heading = "Which starts")]
+    pub(super) pod: Option<PodName>,
+    /// Only starts of the pod with this UID
+    #[arg(long, value_name = "UID", help_heading = "Which starts")]
+    pub(super) uid: Option<String>,
+    /// How many starts [default: 1; with COMMAND or in replay: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which starts")]
+    pub(super) next: Option<u32>,
+    /// A start is over when N containers reached their execve, without waiting for --settle
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which starts")]
+    pub(super) containers: Option<u32>,
+    /// A start is over when no call of its sandbox was open for so long [default: 2s; in replay: as recorded]
+    #[arg(long, value_name = "DURATION", help_heading = "Which starts")]
+    pub(super) settle: Option<Span>,
+}
+
+impl Starts {
+    pub(super) fn selection(&self, command: bool) -> Selection {
+        Selection {
+            pod: self.pod.as_ref().map(|pod| (pod.namespace.clone(), pod.name.clone())),
+            uid: self.uid.clone(),
+            next: self.next.or((!command).then_some(1)),
+            command,
+        }
+    }
+
+    /// Whether any option says which starts.
+    pub(super) fn selects(&self) -> bool {
+        self.pod.is_some() || self.uid.is_some() || self.next.is_some()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Live {
+    /// The runtime's CRI socket: a path, or `auto` for the first of containerd, k3s, rke2, microk8s, k0s, CRI-O
+    #[arg(long, value_name = "PATH", default_value = "auto")]
+    pub(super) socket: Socket,
+    /// Give up after so long; with COMMAND, so long after its end
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(super) timeout: Span,
+}
+
+/// `--socket`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Socket(pub(super) Option<PathBuf>);
+
+impl std::str::FromStr for Socket {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Socket, &'static str> {
+        match text.strip_prefix("unix://").unwrap_or(text) {
+            "auto" => Ok(Socket(None)),
+            path if path.starts_with('/') => Ok(Socket(Some(path.into()))),
+            _ => Err("give an absolute path, or auto"),
+        }
+    }
+}
+
+/// How traces are printed.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "tree")]
+    pub(super) output: Format,
+    /// Only ASCII in the waterfall, as always when stdout is not a terminal
+    #[arg(long)]
+    pub(super) ascii: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Waterfall
+    Tree,
+    /// podlapse.trace/v1, one object a line
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Only the kernel: load and attach every hook, then detach; needs no runtime
+    #[arg(long)]
+    pub(super) hooks: bool,
+    /// The runtime's CRI socket: a path, or `auto`
+    #[arg(long, value_name = "PATH", default_value = "auto", conflicts_with = "hooks")]
+    pub(super) socket: Socket,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub(super) output: Report,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Report {
+    /// For people
+    Text,
+    /// One JSON object
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn one_start_unless_a_command_says_which() {
+        let selection = |line: &str| match Cli::parse_from(line.split(' ')).command {
+            Command::Trace(trace) => trace.starts.selection(!trace.command.is_empty()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(selection("podlapse trace").next, Some(1));
+        assert_eq!(selection("podlapse trace -- true").next, None);
+        assert_eq!(selection("podlapse trace --next 3 -- true --next 4").next, Some(3));
+        assert_eq!(selection("podlapse trace --pod a/b").pod, Some(("a".into(), "b".into())));
+    }
+}

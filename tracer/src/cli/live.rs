@@ -1,0 +1,257 @@
+//! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracer_ebpf::mark;
+
+use super::args::{Live, Record, Show, Starts, Trace};
+use super::command::Command;
+use super::output::Output;
+use super::run::{Ending, Limits, Run, Summary};
+use super::say::Say;
+use super::source::Source;
+use super::{Done, Failure, stop};
+use crate::engine::Config;
+use crate::export::rfc3339;
+use crate::recording::{Header, Selection, Writer};
+
+/// A source that is the running kernel.
+pub(super) trait Kernel: Source {
+    /// Gives up what is not needed to go on.
+    fn drop_privileges(&mut self) -> Result<(), Self::Error>;
+
+    /// What it watches, for a message.
+    fn describe(&self) -> String;
+}
+
+/// What `trace` and `record` share.
+pub(super) struct Plan<'a> {
+    pub(super) starts: &'a Starts,
+    pub(super) live: &'a Live,
+    pub(super) show: &'a Show,
+    pub(super) recording: Option<&'a Path>,
+    pub(super) force: bool,
+    pub(super) command: &'a [OsString],
+}
+
+impl<'a> From<&'a Trace> for Plan<'a> {
+    fn from(args: &'a Trace) -> Self {
+        let Trace { starts, live, show, record, force, command } = args;
+        Plan { starts, live, show, recording: record.as_deref(), force: *force, command }
+    }
+}
+
+impl<'a> From<&'a Record> for Plan<'a> {
+    fn from(args: &'a Record) -> Self {
+        let Record { file, starts, live, show, force, command } = args;
+        Plan { starts, live, show, recording: Some(file), force: *force, command }
+    }
+}
+
+const SETTLE_NS: u64 = 2_000_000_000;
+
+impl Plan<'_> {
+    fn config(&self) -> Config {
+        let settle_ns = self.starts.settle.map_or(SETTLE_NS, |settle| settle.ns());
+        Config { settle_ns, containers: self.starts.containers }
+    }
+
+    fn selection(&self) -> Selection {
+        self.starts.selection(!self.command.is_empty())
+    }
+
+    fn header(&self) -> Header {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let Config { settle_ns, containers } = self.config();
+        Header {
+            tool: format!("podlapse {}", env!("CARGO_PKG_VERSION")),
+            created: rfc3339(u64::try_from(now).unwrap_or(0)),
+            arguments: arguments(std::env::args_os().skip(1)),
+            settle_ns,
+            containers,
+            selection: self.selection(),
+        }
+    }
+
+    /// What to say when no start was seen.
+    fn what(&self) -> String {
+        match self.selection() {
+            Selection { pod: Some((namespace, name)), .. } => format!("start of pod {namespace}/{name}"),
+            Selection { uid: Some(uid), .. } => format!("start of the pod with UID {uid}"),
+            _ => "pod start".to_owned(),
+        }
+    }
+}
+
+/// podlapse's own arguments; of COMMAND, which may hold secrets, the first word.
+fn arguments(all: impl Iterator<Item = OsString>) -> Vec<String> {
+    let mut after = None;
+    all.take_while(|word| {
+        match &mut after {
+            Some(words) => *words += 1,
+            None if word == "--" => after = Some(0),
+            None => {}
+        }
+        after.is_none_or(|words| words <= 1)
+    })
+    .map(|word| word.to_string_lossy().into_owned())
+    .collect()
+}
+
+/// Watches with `kernel`, which is attached, until the plan is done.
+pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<Done, Failure>
+where
+    Failure: From<K::Error>,
+{
+    let say = Say::new();
+    let mut run = Run::new(plan.config(), plan.selection(), Output::new(plan.show), say);
+    if let Some(path) = plan.recording {
+        run.record_to(Writer::create(path, plan.force, &plan.header())?);
+    }
+    let next = if plan.command.is_empty() { "waiting for a pod start" } else { "running COMMAND" };
+    say.line(&format!("attached to {}; {next} (Ctrl-C prints what is known)", kernel.describe()));
+    if !plan.command.is_empty() {
+        kernel.mark(mark::COMMAND_STARTED);
+    }
+    // COMMAND gets the caller's privileges, so it is started before they go.
+    let command = Command::start(plan.command)?;
+    kernel.drop_privileges()?;
+    let stop = stop::on_signal().map_err(Failure::Signals)?;
+    let limits = Limits { stop, timeout: Some(plan.live.timeout.0), command };
+    let (ending, summary) = run.drive(&mut kernel, limits).await?;
+    conclude(plan, ending, summary)
+}
+
+fn conclude<E>(plan: &Plan<'_>, ending: Ending<E>, summary: Summary) -> Result<Done, Failure>
+where
+    Failure: From<E>,
+{
+    if let Ending::Failed(error) = ending {
+        return Err(error.into());
+    }
+    if summary.printed == 0 {
+        let within = match ending {
+            Ending::TimedOut => format!(" within {}", plan.live.timeout),
+            _ if plan.command.is_empty() => String::new(),
+            _ => " while COMMAND ran".to_owned(),
+        };
+        return Err(Failure::NothingSeen(plan.what(), within));
+    }
+    let (chosen, over) = summary.chosen;
+    let wanted = plan.selection().next.map_or(chosen, |next| next as usize);
+    if matches!(ending, Ending::TimedOut) {
+        return Err(Failure::TimedOut { over, wanted, timeout: plan.live.timeout });
+    }
+    match (summary.recording_failed, plan.recording) {
+        (Some(_), Some(path)) => Err(Failure::RecordingIncomplete(path.to_owned())),
+        _ => Ok(Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::super::args::{Cli, Command as Arguments};
+    use super::*;
+    use crate::ids::{MonotonicNs, Tgid, Tid};
+    use crate::record::{Event, Record};
+
+    impl From<Infallible> for Failure {
+        fn from(never: Infallible) -> Failure {
+            match never {}
+        }
+    }
+
+    /// A kernel where only time goes by, ten times as fast.
+    #[derive(Default)]
+    struct Idle {
+        now: u64,
+        marks: Vec<u32>,
+    }
+
+    impl Source for Idle {
+        type Error = Infallible;
+
+        async fn next(&mut self) -> Result<Option<Vec<Record>>, Infallible> {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.now += 100_000_000;
+            let events = self.marks.drain(..).map(Event::Mark).chain([Event::Tick]);
+            let head = |event| Record { at: MonotonicNs(self.now), tgid: Tgid(0), tid: Tid(0), event };
+            Ok(Some(events.map(head).collect()))
+        }
+
+        fn mark(&mut self, what: u32) {
+            self.marks.push(what);
+        }
+
+        async fn finish(&mut self) -> Vec<Record> {
+            Vec::new()
+        }
+    }
+
+    impl Kernel for Idle {
+        fn drop_privileges(&mut self) -> Result<(), Infallible> {
+            Ok(())
+        }
+
+        fn describe(&self) -> String {
+            "nothing".to_owned()
+        }
+    }
+
+    fn outcome(line: &str) -> String {
+        let Arguments::Trace(args) = Cli::parse_from(line.split(' ')).command else { panic!("not a trace") };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let watched = runtime.block_on(watch(&Plan::from(&args), Idle::default()));
+        watched.err().map_or_else(|| "done".to_owned(), |failure| failure.to_string())
+    }
+
+    #[test]
+    fn nothing_seen() {
+        let check = "check that the pod is to run on this node, and `podlapse doctor`";
+        let what = |line, what| assert_eq!(outcome(line), format!("no {what}: {check}"), "{line}");
+        what("podlapse trace --timeout 50ms", "pod start was seen within 50ms");
+        what("podlapse trace --timeout 50ms --pod shop/web", "start of pod shop/web was seen within 50ms");
+        what("podlapse trace -- true", "pod start was seen while COMMAND ran");
+        assert_eq!(
+            outcome("podlapse trace -- /no/such"),
+            "cannot run /no/such: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn recorded_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rec");
+        outcome(&format!("podlapse trace --record {} -- true", file.display()));
+        let mut reader = crate::recording::Reader::open(&file).unwrap();
+        assert_eq!(reader.header().selection, Selection { command: true, ..Selection::default() });
+        let mut marks = Vec::new();
+        while let Some(record) = reader.read().unwrap() {
+            if let Event::Mark(what) = record.event {
+                marks.push(what);
+            }
+        }
+        assert_eq!(marks, [mark::COMMAND_STARTED, mark::COMMAND_ENDED]);
+        let taken = outcome(&format!("podlapse trace --record {} -- true", file.display()));
+        assert!(taken.ends_with("exists: choose another name, or --force to replace it"), "{taken}");
+    }
+
+    #[test]
+    fn secrets_of_command_stay_out_of_the_header() {
+        let check = |line: &str, kept: &str| {
+            let words = arguments(line.split(' ').map(OsString::from));
+            assert_eq!(words.join(" "), kept);
+        };
+        check("record f --next 2", "record f --next 2");
+        check("record f -- kubectl --token SECRET", "record f -- kubectl");
+        check("record f -- kubectl -- SECRET", "record f -- kubectl");
+        check("record f --", "record f --");
+    }
+}

@@ -1,0 +1,90 @@
+//! The command line: what each command does, and how it ends.
+//!
+//! Stdout holds only what was asked for; messages go to stderr. Exit code 0: done, 1: failed or nothing matched,
+//! 2: wrong usage.
+
+mod args;
+mod command;
+mod docs;
+mod doctor;
+#[cfg_attr(not(test), expect(dead_code, reason = "until the probes are merged"))]
+mod live;
+mod output;
+mod panic;
+mod replay;
+mod run;
+mod say;
+mod select;
+mod source;
+mod stop;
+mod values;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::args::{Cli, Command};
+use self::command::CommandError;
+use self::output::OutputError;
+use self::say::Say;
+use self::values::Span;
+use crate::recording::{ReadError, WriteError};
+
+/// A command did what it was told.
+struct Done;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot start: {0}")]
+    Runtime(std::io::Error),
+    #[error("no {0} was seen{1}: check that the pod is to run on this node, and `podlapse doctor`")]
+    NothingSeen(String, String),
+    #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
+    TimedOut { over: usize, wanted: usize, timeout: Span },
+    #[error("the recording {} is incomplete", .0.display())]
+    RecordingIncomplete(PathBuf),
+    #[error("no pod start in the recording matches; --all prints every start that it holds")]
+    NothingRecorded,
+    #[error("podlapse does not work here: what is marked BAD says what to do")]
+    Unhealthy,
+    #[error("no command {0}: `podlapse --help` lists them")]
+    NoSuchPage(String),
+}
+
+/// Runs the podlapse command that the process's arguments name.
+pub fn main() -> ExitCode {
+    panic::install_hook();
+    let cli = Cli::parse();
+    match run(cli.command) {
+        // A reader that had enough, as in `podlapse … | head`, is no failure.
+        Ok(Done) | Err(Failure::Output(OutputError::Closed)) => ExitCode::SUCCESS,
+        Err(failure) => {
+            Say::new().line(&failure.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Done, Failure> {
+    // One thread: capabilities are a thread's own, and what podlapse drops has to be gone.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
+    match command {
+        Command::Replay(args) => runtime.block_on(replay::replay(&args)),
+        Command::Completions { shell } => docs::completions(shell).map(|()| Done),
+        Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
+        Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
+        Command::Trace(_) | Command::Record(_) => Err(Failure::NoSuchPage("yet".into())),
+    }
+}

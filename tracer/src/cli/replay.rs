@@ -1,0 +1,39 @@
+//! `podlapse replay`: the recorded run again, through the same loop.
+
+use super::args::Replay;
+use super::output::Output;
+use super::run::{Ending, Limits, Run};
+use super::say::Say;
+use super::{Done, Failure, stop};
+use crate::engine::Config;
+use crate::recording::{Reader, Selection};
+
+pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
+    let mut reader = Reader::open(&args.file)?;
+    let header = reader.header();
+    let selection = match () {
+        () if args.all => Selection::default(),
+        () if args.starts.selects() => Selection { next: args.starts.next, ..args.starts.selection(false) },
+        () => header.selection.clone(),
+    };
+    let config = Config {
+        settle_ns: args.starts.settle.map_or(header.settle_ns, |settle| settle.ns()),
+        containers: args.starts.containers.or(header.containers),
+    };
+    let say = Say::new();
+    let run = Run::new(config, selection, Output::new(&args.show), say);
+    let limits = Limits { stop: stop::on_signal().map_err(Failure::Signals)?, timeout: None, command: None };
+    let (ending, summary) = run.drive(&mut reader, limits).await?;
+    match ending {
+        Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => {}
+        // What was read is good; a run that was killed is worth reading.
+        Ending::Failed(error @ crate::recording::ReadError::Truncated(_)) if summary.printed > 0 => {
+            say.line(&error.to_string());
+        }
+        Ending::Failed(error) => return Err(error.into()),
+    }
+    if summary.printed == 0 {
+        return Err(Failure::NothingRecorded);
+    }
+    Ok(Done)
+}

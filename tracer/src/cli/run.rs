@@ -1,0 +1,151 @@
+//! The run loop that live and replay share: records → recording → engine → selector → output.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tracer_ebpf::mark;
+
+use super::command::Command;
+use super::output::{Output, OutputError};
+use super::say::Say;
+use super::select::Selector;
+use super::source::Source;
+use crate::engine::{Config, Engine, Update};
+use crate::record::Record;
+use crate::recording::{Selection, WriteError, Writer};
+
+/// Everything between the records and stdout.
+pub(super) struct Run {
+    engine: Engine,
+    selector: Selector,
+    recording: Option<Writer>,
+    recording_failed: Option<WriteError>,
+    updates: Vec<Update>,
+    output: Output,
+    say: Say,
+}
+
+/// What may end a run besides its records.
+pub(super) struct Limits {
+    /// Set by a signal.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Wall time from now, or from COMMAND's end. A replay has none.
+    pub(super) timeout: Option<Duration>,
+    /// `-- COMMAND`
+    pub(super) command: Option<Command>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) enum Ending<E> {
+    /// All that was asked for is there.
+    Done,
+    /// A recording is over.
+    EndOfRecording,
+    /// By a signal.
+    Interrupted,
+    /// Too much wall time went by.
+    TimedOut,
+    /// The source failed.
+    Failed(E),
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(super) struct Summary {
+    /// Traces printed.
+    pub(super) printed: usize,
+    /// Starts chosen, and those of them that were over by themselves.
+    pub(super) chosen: (usize, usize),
+    /// What ended the recording early.
+    pub(super) recording_failed: Option<WriteError>,
+}
+
+impl Run {
+    pub(super) fn new(config: Config, selection: Selection, output: Output, say: Say) -> Run {
+        let (engine, selector) = (Engine::new(config), Selector::new(selection));
+        Run { engine, selector, recording: None, recording_failed: None, updates: Vec::new(), output, say }
+    }
+
+    pub(super) fn record_to(&mut self, writer: Writer) {
+        self.recording = Some(writer);
+    }
+
+    /// Feeds the engine until something ends the run, then prints what is known.
+    pub(super) async fn drive<S: Source>(
+        mut self,
+        source: &mut S,
+        mut limits: Limits,
+    ) -> Result<(Ending<S::Error>, Summary), OutputError> {
+        let ending = self.until_it_ends(source, &mut limits).await?;
+        let rest = source.finish().await;
+        if !matches!(ending, Ending::Done) {
+            for record in rest {
+                self.feed(record);
+            }
+        }
+        if let Some(writer) = self.recording.take() {
+            let finished = writer.finish();
+            self.recording_failed = finished.err();
+        }
+        let chosen = self.selector.count();
+        let traces = self.selector.finish(self.engine.open());
+        self.output.print(&traces)?;
+        let recording_failed = self.recording_failed;
+        Ok((ending, Summary { printed: self.output.printed(), chosen, recording_failed }))
+    }
+
+    async fn until_it_ends<S: Source>(
+        &mut self,
+        source: &mut S,
+        limits: &mut Limits,
+    ) -> Result<Ending<S::Error>, OutputError> {
+        let mut began = Instant::now();
+        loop {
+            let batch = match source.next().await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(Ending::EndOfRecording),
+                Err(error) => return Ok(Ending::Failed(error)),
+            };
+            for record in batch {
+                self.feed(record);
+                if self.selector.done() {
+                    return Ok(Ending::Done);
+                }
+            }
+            self.output.print(&self.selector.overflow())?;
+            if limits.stop.load(Ordering::Relaxed) {
+                return Ok(Ending::Interrupted);
+            }
+            if let Some(command) = &mut limits.command
+                && let Some(ended) = command.ended()
+            {
+                source.mark(mark::COMMAND_ENDED);
+                self.say.line(&format!("COMMAND ended: {ended}"));
+                limits.command = None;
+                began = Instant::now();
+            }
+            if limits.command.is_none() && limits.timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+                return Ok(Ending::TimedOut);
+            }
+        }
+    }
+
+    fn feed(&mut self, mut record: Record) {
+        if let Some(writer) = &mut self.recording
+            && let Err(error) = writer.write(&mut record)
+        {
+            self.say.line(&error.to_string());
+            (self.recording, self.recording_failed) = (None, Some(error));
+        }
+        self.selector.record(&record);
+        self.engine.feed(&record, &mut self.updates);
+        for update in self.updates.drain(..) {
+            let line = self.say.progress(&update);
+            if self.selector.update(update) {
+                self.say.progress_line(line);
+            }
+        }
+    }
+}

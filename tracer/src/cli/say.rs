@@ -1,0 +1,44 @@
+//! Messages on stderr; progress only where a person watches.
+
+use std::io::{IsTerminal, Write};
+
+use crate::engine::Update;
+use crate::export::{Charset, duration};
+use crate::trace::Trace;
+
+/// Says things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Say {
+    progress: bool,
+}
+
+impl Say {
+    pub(super) fn new() -> Say {
+        Say { progress: std::io::stderr().is_terminal() }
+    }
+
+    /// One message. Texts of pods and runtimes may be in it, so it is made harmless. A closed stderr is no failure.
+    pub(super) fn line(self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "podlapse: {}", Charset::Unicode.clean(text));
+    }
+
+    /// What to say of an update, should it be about a chosen start.
+    pub(super) fn progress(self, update: &Update) -> Option<String> {
+        let pod = |trace: &Trace| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+            format!("{}/{}", text(&trace.pod.namespace), text(&trace.pod.name))
+        };
+        self.progress.then(|| match update {
+            Update::Started(trace) => format!("{} began", pod(trace)),
+            Update::Finished(trace) => {
+                format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))
+            }
+        })
+    }
+
+    pub(super) fn progress_line(self, line: Option<String>) {
+        if let Some(line) = line {
+            self.line(&line);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Which of the engine's traces a run is about, and when it has them all. Pure, on record time.
+
+use tracer_ebpf::mark;
+
+use crate::engine::Update;
+use crate::ids::MonotonicNs;
+use crate::record::{Event, Record};
+use crate::recording::Selection;
+use crate::trace::Trace;
+
+/// After COMMAND's end no more starts are waited for, once so much record time has passed.
+const GRACE_NS: u64 = 200_000_000;
+
+/// Finished traces that are held back, since a start may be reopened; the earliest beyond that are given out.
+const HELD: usize = 1000;
+
+/// One start that was chosen.
+#[derive(Debug)]
+struct Chosen {
+    id: String,
+    /// The trace when it is over, until it is given out.
+    finished: Option<Box<Trace>>,
+    given: bool,
+}
+
+/// Chooses traces.
+#[derive(Debug)]
+pub(super) struct Selector {
+    selection: Selection,
+    now: MonotonicNs,
+    attached: Option<MonotonicNs>,
+    command_started: Option<MonotonicNs>,
+    command_ended: Option<MonotonicNs>,
+    chosen: Vec<Chosen>,
+}
+
+impl Selector {
+    pub(super) fn new(selection: Selection) -> Selector {
+        let now = MonotonicNs(0);
+        Selector { selection, now, attached: None, command_started: None, command_ended: None, chosen: Vec::new() }
+    }
+
+    /// Takes a record's time and mark.
+    pub(super) fn record(&mut self, record: &Record) {
+        self.now = self.now.max(record.at);
+        match record.event {
+            Event::Mark(mark::ATTACHED) => self.attached = Some(record.at),
+            Event::Mark(mark::COMMAND_STARTED) => self.command_started = Some(record.at),
+            Event::Mark(mark::COMMAND_ENDED) => self.command_ended = Some(record.at),
+            _ => {}
+        }
+    }
+
+    /// Takes what the engine said; gives back whether it is about a chosen start.
+    pub(super) fn update(&mut self, update: Update) -> bool {
+        let (trace, over) = match update {
+            Update::Started(trace) => (trace, false),
+            Update::Finished(trace) => (trace, true),
+        };
+        let known = self.chosen.iter().position(|chosen| chosen.id == trace.trace_id);
+        let at = match known {
+            Some(at) => at,
+            None if self.wants(&trace) => {
+                self.chosen.push(Chosen { id: trace.trace_id.clone(), finished: None, given: false });
+                self.chosen.len() - 1
+            }
+            None => return false,
+        };
+        let chosen = &mut self.chosen[at];
+        if over {
+            (chosen.finished, chosen.given) = (Some(trace), false);
+        }
+        true
+    }
+
+    /// Whether an unknown start is one to choose.
+    fn wants(&self, trace: &Trace) -> bool {
+        let selection = &self.selection;
+        let full = selection.next.is_some_and(|next| self.chosen.len() >= next as usize);
+        let pod = selection.pod.as_ref().is_none_or(|(namespace, name)| {
+            trace.pod.namespace.as_ref() == Some(namespace) && trace.pod.name.as_ref() == Some(name)
+        });
+        let uid = selection.uid.as_ref().is_none_or(|uid| trace.pod.uid.as_ref().is_some_and(|u| u.as_str() == uid));
+        // Of a named pod also a start that was under way; of "the next" only those that began later.
+        let named = selection.pod.is_some() || selection.uid.is_some();
+        let next = named || self.attached.is_none_or(|attached| trace.start >= attached);
+        !full && pod && uid && next && (!selection.command || self.during_command(trace))
+    }
+
+    fn during_command(&self, trace: &Trace) -> bool {
+        let arrived = trace.spans.iter().find(|span| span.stage == "sandbox").map_or(0, |span| span.start_ns);
+        let arrived = MonotonicNs(trace.start.0.saturating_add(arrived));
+        self.command_started.is_some_and(|started| arrived >= started)
+            && self.command_ended.is_none_or(|ended| arrived <= ended)
+    }
+
+    /// Whether all that was asked for is there.
+    pub(super) fn done(&self) -> bool {
+        let all = self.chosen.iter().all(|chosen| chosen.finished.is_some() || chosen.given);
+        let full = self.selection.next.is_some_and(|next| self.chosen.len() >= next as usize);
+        let command_over = self.command_ended.is_some_and(|ended| self.now.since(ended) >= GRACE_NS);
+        all && if self.selection.command { command_over } else { full }
+    }
+
+    /// Starts chosen, and those of them that are over.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let over = self.chosen.iter().filter(|chosen| chosen.finished.is_some() || chosen.given);
+        (self.chosen.len(), over.count())
+    }
+
+    /// Finished traces beyond those that are held back, in order.
+    pub(super) fn overflow(&mut self) -> Vec<Trace> {
+        let held = self.chosen.iter().filter(|chosen| chosen.finished.is_some()).count();
+        let mut out = Vec::new();
+        for chosen in self.chosen.iter_mut().filter(|chosen| chosen.finished.is_some()).take(held.saturating_sub(HELD))
+        {
+            out.extend(chosen.finished.take().map(|trace| *trace));
+            chosen.given = true;
+        }
+        out
+    }
+
+    /// The chosen traces, in order of choice; those that are not over from `open`, what the engine knows of them.
+    pub(super) fn finish(mut self, open: Vec<Trace>) -> Vec<Trace> {
+        for trace in open {
+            // A pod's name may have been learnt after the start was seen.
+            if let Some(chosen) = self.chosen.iter_mut().find(|chosen| chosen.id == trace.trace_id) {
+                chosen.finished.get_or_insert_with(|| Box::new(trace));
+            } else if self.wants(&trace) {
+                let id = trace.trace_id.clone();
+                self.chosen.push(Chosen { id, finished: Some(Box::new(trace)), given: false });
+            }
+        }
+        self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(|trace| *trace).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{PodUid, Tgid, Tid};
+    use crate::trace::{NodeInfo, Outcome, PodInfo, Quality, Sandbox};
+
+    fn trace(name: &str, start: u64) -> Box<Trace> {
+        Box::new(Trace {
+            trace_id: format!("id of {name}"),
+            node: NodeInfo::default(),
+            pod: PodInfo {
+                namespace: Some("default".into()),
+                name: Some(name.into()),
+                uid: Some(PodUid(format!("uid-{name}"))),
+                ..PodInfo::default()
+            },
+            outcome: Outcome::InProgress,
+            start: MonotonicNs(start),
+            start_realtime: None,
+            total_ns: 0,
+            stages: Vec::new(),
+            named_ns: 0,
+            spans: Vec::new(),
+            sandbox: Sandbox::default(),
+            containers: Vec::new(),
+            verdict: None,
+            quality: Quality::default(),
+        })
+    }
+
+    fn at(selector: &mut Selector, at: u64, event: Event) {
+        selector.record(&Record { at: MonotonicNs(at), tgid: Tgid(0), tid: Tid(0), event });
+    }
+
+    fn names(traces: &[Trace]) -> Vec<&str> {
+        traces.iter().filter_map(|trace| trace.pod.name.as_deref()).collect()
+    }
+
+    #[test]
+    fn the_next_that_begin() {
+        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        at(&mut selector, 10, Event::Mark(mark::ATTACHED));
+        assert!(!selector.update(Update::Started(trace("early", 9))));
+        assert!(selector.update(Update::Started(trace("a", 11))));
+        assert!(selector.update(Update::Started(trace("b", 12))));
+        assert!(!selector.update(Update::Started(trace("c", 13))));
+        assert!(!selector.update(Update::Finished(trace("c", 13))), "the first to end is not the first to begin");
+        assert!(selector.update(Update::Finished(trace("b", 12))));
+        assert!(!selector.done());
+        assert_eq!(selector.count(), (2, 1));
+        assert!(selector.update(Update::Finished(trace("a", 11))));
+        assert!(selector.done());
+        assert_eq!(names(&selector.finish(Vec::new())), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_reopened_start_is_one_trace() {
+        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        for update in [Update::Started(trace("a", 1)), Update::Finished(trace("a", 1))] {
+            selector.update(update);
+        }
+        let mut again = trace("a", 1);
+        again.total_ns = 7;
+        selector.update(Update::Finished(again));
+        let traces = selector.finish(vec![*trace("b", 2)]);
+        assert_eq!(names(&traces), ["a", "b"]);
+        assert_eq!(traces[0].total_ns, 7);
+    }
+
+    #[test]
+    fn by_name_and_uid() {
+        let pod = Some(("default".to_owned(), "a".to_owned()));
+        let mut by_name = Selector::new(Selection { pod, next: Some(1), ..Selection::default() });
+        let mut by_uid = Selector::new(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
+        for selector in [&mut by_name, &mut by_uid] {
+            at(selector, 10, Event::Mark(mark::ATTACHED));
+            assert!(!selector.update(Update::Started(trace("b", 12))));
+            assert!(selector.update(Update::Started(trace("a", 9))), "also one that was under way");
+            assert!(!selector.done());
+        }
+        assert_eq!(names(&by_name.finish(vec![*trace("b", 12), *trace("a", 9)])), ["a"]);
+        let mut unnamed = trace("a", 12);
+        unnamed.pod = PodInfo::default();
+        let mut late = Selector::new(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
+        assert!(!late.update(Update::Started(unnamed)));
+        assert!(late.update(Update::Finished(trace("a", 12))), "a name may be learnt late");
+    }
+
+    #[test]
+    fn while_command_runs() {
+        let mut selector = Selector::new(Selection { command: true, ..Selection::default() });
+        at(&mut selector, 10, Event::Mark(mark::COMMAND_STARTED));
+        assert!(!selector.update(Update::Started(trace("before", 9))));
+        assert!(selector.update(Update::Started(trace("a", 11))));
+        at(&mut selector, 20, Event::Mark(mark::COMMAND_ENDED));
+        assert!(selector.update(Update::Started(trace("b", 20))), "seen late, arrived in time");
+        assert!(!selector.update(Update::Started(trace("after", 21))));
+        at(&mut selector, 20 + GRACE_NS, Event::Tick);
+        selector.update(Update::Finished(trace("a", 11)));
+        assert!(!selector.done());
+        selector.update(Update::Finished(trace("b", 20)));
+        assert!(selector.done());
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_held() {
+        let mut selector = Selector::new(Selection { next: Some(1_000_000), ..Selection::default() });
+        for number in 0..HELD as u64 + 3 {
+            selector.update(Update::Started(trace(&number.to_string(), number)));
+            selector.update(Update::Finished(trace(&number.to_string(), number)));
+        }
+        assert_eq!(names(&selector.overflow()), ["0", "1", "2"]);
+        assert!(selector.overflow().is_empty());
+        assert_eq!(selector.count(), (HELD + 3, HELD + 3));
+        assert_eq!(selector.finish(Vec::new()).len(), HELD);
+    }
+}

@@ -1,0 +1,47 @@
+//! Where records come from. Live and replay differ here and nowhere else.
+
+use crate::record::Record;
+use crate::recording::{ReadError, Reader};
+
+/// Records that a batch of a recording holds.
+const BATCH: usize = 512;
+
+/// A source of records, in the order of their times.
+pub(super) trait Source {
+    /// What ends it early.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// The next records; `None` at the end, which only a recording has. A live source comes back each 100 ms or so.
+    async fn next(&mut self) -> Result<Option<Vec<Record>>, Self::Error>;
+
+    /// Adds a mark ([`tracer_ebpf::mark`]) with the time of this call to the records.
+    fn mark(&mut self, what: u32);
+
+    /// Ends it; gives the records that were on their way.
+    async fn finish(&mut self) -> Vec<Record>;
+}
+
+impl Source for Reader {
+    type Error = ReadError;
+
+    async fn next(&mut self) -> Result<Option<Vec<Record>>, ReadError> {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH {
+            match self.read() {
+                Ok(Some(record)) => batch.push(record),
+                Ok(None) => break,
+                // First what is good; the error comes again.
+                Err(_) if !batch.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(batch).filter(|batch| !batch.is_empty()))
+    }
+
+    /// A recording has the marks of its run.
+    fn mark(&mut self, _what: u32) {}
+
+    async fn finish(&mut self) -> Vec<Record> {
+        Vec::new()
+    }
+}

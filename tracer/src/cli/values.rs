@@ -1,0 +1,95 @@
+//! Values of options: durations and pod names.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A duration with its unit, as people write it: `500ms`, `2s`, `5m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span(pub(super) Duration);
+
+impl Span {
+    pub(super) fn ns(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Span {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Span, &'static str> {
+        const HELP: &str = "give a number and a unit, like 500ms, 2s or 5m";
+        const DAY: u64 = 86_400_000_000_000;
+        let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(HELP)?;
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| HELP)?;
+        let unit = match unit {
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return Err(HELP),
+        };
+        let ns = number.checked_mul(unit).filter(|ns| *ns <= 365 * DAY).ok_or("give at most a year")?;
+        Ok(Span(Duration::from_nanos(ns)))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.ns();
+        let units = [(3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s"), (1_000_000, "ms")];
+        match units.into_iter().find(|(unit, _)| ns >= *unit && ns.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{}{name}", ns / unit),
+            None => write!(f, "{}us", ns / 1000),
+        }
+    }
+}
+
+/// Namespace and name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodName {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl FromStr for PodName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<PodName, &'static str> {
+        match text.split('/').collect::<Vec<_>>()[..] {
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+                Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("give NAMESPACE/NAME, like default/web-0"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ns) in [("0s", 0), ("500ms", 500_000_000), ("2s", 2_000_000_000), ("90s", 90_000_000_000)] {
+            assert_eq!(text.parse::<Span>().unwrap().ns(), ns);
+        }
+        for text in ["500ms", "2s", "90s", "5m", "3h", "7us"] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+        }
+        for text in ["", "2", "s", "-1s", "1.5s", "2 s", "2x", "99999999999999999999s", "9999999h"] {
+            assert!(text.parse::<Span>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn pods() {
+        let PodName { namespace, name } = "kube-system/dns".parse().unwrap();
+        assert_eq!((&*namespace, &*name), ("kube-system", "dns"));
+        for text in ["", "web", "/web", "default/", "a/b/c"] {
+            assert!(text.parse::<PodName>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Exports: a trace as people and programs read it. Each has its own types; the engine's are not serializable.
+//!
+//! Pure but for the writer that they are given. The same trace gives the same bytes.
+
+mod json;
+mod names;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+mod tree;
+
+pub use json::write_json;
+pub use text::Charset;
+pub use time::{duration, rfc3339};
+pub use tree::{Tree, write_tree};

@@ -1,0 +1,130 @@
+//! The waterfall: one line a span, nested, to scale, the critical path marked.
+
+mod line;
+mod order;
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use self::line::Columns;
+use super::Charset;
+use super::text::flow;
+use super::time::duration;
+use crate::trace::{Outcome, Trace};
+
+/// How a waterfall is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Tree {
+    /// Columns that it may use.
+    pub width: usize,
+    /// Characters that it may use.
+    pub charset: Charset,
+    /// Whether it may use colour.
+    pub colour: bool,
+}
+
+const HEAD: Style = Style::new().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const OPEN: Style = AnsiColor::Yellow.on_default();
+const CRITICAL: Style = AnsiColor::Cyan.on_default().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// Narrowest waterfall; a narrower terminal wraps.
+const MIN_WIDTH: usize = 48;
+
+/// Writes the waterfall of `trace`.
+///
+/// # Errors
+/// What `out` gives.
+pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result<()> {
+    let tree = Tree { width: tree.width.max(MIN_WIDTH), ..*tree };
+    for line in flow(&head(trace, tree.charset), tree.width) {
+        writeln!(out, "{}", tree.paint(HEAD, &line))?;
+    }
+    let rows = order::rows(&trace.spans);
+    let columns = Columns::new(&rows, &tree);
+    if !rows.is_empty() {
+        writeln!(out, "{}", tree.paint(FAINT, &columns.ruler(trace.total_ns)))?;
+    }
+    for row in &rows {
+        columns.write(out, trace, row, &tree)?;
+    }
+    for line in verdict(trace, &tree) {
+        writeln!(out, "{}", tree.paint(BAD, &line))?;
+    }
+    for note in &trace.quality.notes {
+        writeln!(out, "note: {}", tree.charset.clean(note))?;
+    }
+    for line in flow(&foot(trace, tree.charset), tree.width) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+impl Tree {
+    fn paint(&self, style: Style, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+fn head(trace: &Trace, charset: Charset) -> Vec<String> {
+    let text = |text: &Option<String>| charset.clean(text.as_deref().unwrap_or("?"));
+    let mut parts = vec![format!("pod {}/{}", text(&trace.pod.namespace), text(&trace.pod.name))];
+    if let Some(uid) = &trace.pod.uid {
+        parts.push(format!("uid {}", charset.clean(uid.as_str())));
+    }
+    if let Some(attempt) = trace.pod.attempt.filter(|attempt| *attempt > 0) {
+        parts.push(format!("attempt {attempt}"));
+    }
+    if trace.node.name.is_some() {
+        parts.push(format!("node {}", text(&trace.node.name)));
+    }
+    if trace.node.runtime.is_some() {
+        let version = trace.node.runtime_version.as_deref().unwrap_or_default();
+        parts.push(charset.clean(format!("{} {version}", text(&trace.node.runtime)).trim_end()));
+    }
+    parts.push(trace.outcome.name().to_owned());
+    parts
+}
+
+fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
+    let Some(verdict) = &trace.verdict else { return Vec::new() };
+    let (stage, reason) = (tree.charset.clean(&verdict.stage), tree.charset.clean(&verdict.reason));
+    let text = format!("failed in {stage}: {reason}: {}", tree.charset.clean(&verdict.message));
+    super::text::wrap(&text, tree.width, 8)
+}
+
+fn foot(trace: &Trace, charset: Charset) -> Vec<String> {
+    let quality = &trace.quality;
+    let total = if trace.outcome == Outcome::InProgress { "so far" } else { "total" };
+    let mut parts = vec![
+        format!("{total} {}", duration(trace.total_ns)),
+        format!("named {}", percent(trace.named_ns, trace.total_ns)),
+        format!("lost {}", quality.lost_records),
+    ];
+    for (count, what) in [
+        (quality.undecoded_bytes, "undecoded bytes"),
+        (u64::from(quality.inferred_methods), "inferred methods"),
+        (quality.evicted, "evicted"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{what} {count}"));
+        }
+    }
+    let probes = &trace.node.probes;
+    let mut backends: Vec<&str> = probes.values().map(String::as_str).collect();
+    backends.dedup();
+    match backends[..] {
+        [] => {}
+        [one] => parts.push(format!("probes {}", charset.clean(one))),
+        _ => parts.extend(probes.iter().map(|(group, by)| charset.clean(&format!("{group} {by}")))),
+    }
+    parts
+}
+
+/// Share with one decimal, cut; of nothing it is everything.
+fn percent(part: u64, whole: u64) -> String {
+    let mille = (u128::from(part) * 1000).checked_div(u128::from(whole)).unwrap_or(1000).min(1000);
+    format!("{}.{}%", mille / 10, mille % 10)
+}

@@ -1,0 +1,210 @@
+//! What a program is, from its arguments and `CNI_*` variables. Never from `comm`: runc and crun re-execute
+//! themselves from memory and are then called `exe`, `6` or `memfd:runc_clon`.
+
+use crate::ids::{ContainerId, PodUid};
+use crate::record::Exec;
+
+/// A helper of the runtime that an exec shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// A CNI plugin, or a delegate that one runs.
+    Cni(Cni),
+    /// `containerd-shim-runc-v2 … -id ID [start|delete]`.
+    Shim { action: ShimAction, id: ContainerId },
+    /// `runc|crun|… ACTION … ID`.
+    Oci { action: OciAction, id: ContainerId },
+    /// `runc init`.
+    Init,
+    /// Anything else.
+    Other,
+}
+
+/// What a shim was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShimAction {
+    /// Start the daemon, print its address, exit.
+    Start,
+    /// Be the daemon (no action word).
+    Daemon,
+    /// Clean up.
+    Delete,
+}
+
+/// What an OCI runtime was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OciAction {
+    Create,
+    Start,
+    Exec,
+    /// Any other action on a container: delete, kill, state, pause, …
+    Other,
+}
+
+/// The environment of a CNI plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cni {
+    pub(super) plugin: String,
+    pub(super) command: String,
+    pub(super) container: ContainerId,
+    pub(super) netns: String,
+    pub(super) uid: Option<PodUid>,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+}
+
+/// Recognises the program of an exec.
+pub(super) fn program(exec: &Exec) -> Program {
+    if let Some(cni) = cni(exec) {
+        return Program::Cni(cni);
+    }
+    classify(&exec.argv)
+}
+
+/// Recognises a program by its arguments alone.
+pub(super) fn classify(argv: &[String]) -> Program {
+    let Some((program, args)) = argv.split_first() else { return Program::Other };
+    if args == ["init"] {
+        return Program::Init;
+    }
+    let base = basename(program);
+    shim(base, args).or_else(|| oci(base, args)).unwrap_or(Program::Other)
+}
+
+/// The last component of a path.
+pub(super) fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A plugin's argv is its path alone (CNI specification, "Execution Protocol"); programs that a plugin runs, such as
+/// iptables, inherit the variables but have arguments.
+fn cni(exec: &Exec) -> Option<Cni> {
+    let var = |name: &str| exec.cni.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let (command, container) = (var("CNI_COMMAND")?, var("CNI_CONTAINERID")?);
+    if exec.argv.len() != 1 {
+        return None;
+    }
+    let args = var("CNI_ARGS").unwrap_or_default();
+    let arg = |name: &str| {
+        let value = args.split(';').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
+        value.map(|(_, value)| value.to_owned())
+    };
+    Some(Cni {
+        plugin: basename(&exec.filename).to_owned(),
+        command: command.to_owned(),
+        // Both say the sandbox; the variable is always there, the argument only from Kubernetes.
+        container: ContainerId(arg("K8S_POD_INFRA_CONTAINER_ID").unwrap_or_else(|| container.to_owned())),
+        netns: var("CNI_NETNS").unwrap_or_default().to_owned(),
+        uid: arg("K8S_POD_UID").map(PodUid),
+        namespace: arg("K8S_POD_NAMESPACE"),
+        name: arg("K8S_POD_NAME"),
+    })
+}
+
+/// containerd pkg/shim `shim.go`: Go flags (one dash), then one action word or none.
+fn shim(base: &str, args: &[String]) -> Option<Program> {
+    const VALUED: [&str; 6] = ["namespace", "address", "publish-binary", "id", "bundle", "socket"];
+    let (mut id, mut namespace, mut action) = (None, false, None);
+    let mut args = args.iter().map(String::as_str);
+    while let Some(arg) = args.next() {
+        let Some(flag) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
+            action = Some(arg);
+            break;
+        };
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None if VALUED.contains(&flag) => (flag, args.next()),
+            None => (flag, None),
+        };
+        match name {
+            "id" => id = value,
+            "namespace" => namespace = true,
+            _ => {}
+        }
+    }
+    let action = match action {
+        None => ShimAction::Daemon,
+        Some("start") => ShimAction::Start,
+        Some("delete") => ShimAction::Delete,
+        Some(_) => return None,
+    };
+    let id = id.filter(|id| !id.is_empty() && (namespace || base.starts_with("containerd-shim")))?;
+    Some(Program::Shim { action, id: ContainerId(id.to_owned()) })
+}
+
+/// The command line that runc, crun, youki and runsc share (opencontainers/runtime-tools "command-line interface").
+fn oci(base: &str, args: &[String]) -> Option<Program> {
+    const RUNTIMES: [&str; 5] = ["runc", "crun", "youki", "runsc", "kata-runtime"];
+    const GLOBAL: [&str; 8] =
+        ["--root", "--log", "--log-format", "--log-level", "--criu", "--rootless", "--cgroup-manager", "-l"];
+    let mut rooted = false;
+    let mut at = 0;
+    while let Some(flag) = args.get(at).filter(|arg| arg.starts_with('-')) {
+        rooted |= flag == "--root" || flag.starts_with("--root=");
+        at += if GLOBAL.contains(&flag.as_str()) { 2 } else { 1 };
+    }
+    let (action, rest) = args.get(at..)?.split_first()?;
+    let bundled = rest.iter().any(|arg| arg == "--bundle" || arg == "-b" || arg.starts_with("--bundle="));
+    let action = match action.as_str() {
+        "create" => OciAction::Create,
+        "start" => OciAction::Start,
+        "exec" => OciAction::Exec,
+        "delete" | "kill" | "state" | "pause" | "resume" | "update" | "ps" | "checkpoint" | "restore" | "events" => {
+            OciAction::Other
+        }
+        _ => return None,
+    };
+    if !(RUNTIMES.contains(&base) || rooted || (action == OciAction::Create && bundled)) {
+        return None;
+    }
+    // The id is the last word of create and start. Of exec too, when the process comes as a file, as shims pass it;
+    // elsewhere it is the first word that is not a flag or a flag's value.
+    let file = rest.iter().any(|arg| arg == "--process" || arg == "-p" || arg.starts_with("--process="));
+    let id = match action {
+        OciAction::Create | OciAction::Start => rest.last(),
+        OciAction::Exec if file => rest.last(),
+        OciAction::Exec | OciAction::Other => rest.iter().find(|arg| !arg.starts_with('-')),
+    }?;
+    Some(Program::Oci { action, id: ContainerId(id.clone()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(command: &str, expect: Expect) {
+        let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        let text = match classify(&argv) {
+            Program::Shim { action, id } => format!("shim {action:?} {id}"),
+            Program::Oci { action, id } => format!("oci {action:?} {id}"),
+            other => format!("{other:?}"),
+        };
+        expect.assert_eq(&text);
+    }
+
+    #[test]
+    fn shims() {
+        let shim = "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -address /run/c.sock";
+        check(&format!("{shim} -publish-binary /usr/bin/containerd -id SB start"), expect!["shim Start SB"]);
+        check(&format!("{shim} -publish-binary /usr/bin/containerd -id SB -debug start"), expect!["shim Start SB"]);
+        check("/proc/self/exe -namespace k8s.io -id SB -address /run/c.sock", expect!["shim Daemon SB"]);
+        check(&format!("{shim} -id SB -bundle /run/b delete"), expect!["shim Delete SB"]);
+        check("containerd-shim-runc-v2 -info", expect!["Other"]);
+    }
+
+    #[test]
+    fn oci_runtimes() {
+        let runc = "runc --root /run/containerd/runc/k8s.io --log /run/b/log.json --log-format json --systemd-cgroup";
+        check(&format!("{runc} create --bundle /run/b --pid-file /run/b/init.pid CT"), expect!["oci Create CT"]);
+        check(&format!("{runc} start CT"), expect!["oci Start CT"]);
+        check(&format!("{runc} delete --force CT"), expect!["oci Other CT"]);
+        check(&format!("{runc} kill CT 9"), expect!["oci Other CT"]);
+        check(&format!("{runc} exec --process /tmp/p --detach --pid-file /run/p CT"), expect!["oci Exec CT"]);
+        check("/usr/bin/own-runtime --root=/run/own create -b /run/b CT", expect!["oci Create CT"]);
+        check("crun --cgroup-manager cgroupfs start CT", expect!["oci Start CT"]);
+        check("runc init", expect!["Init"]);
+        check("runc features", expect!["Other"]);
+        check("service start nginx", expect!["Other"]);
+        check("runc", expect!["Other"]);
+    }
+}

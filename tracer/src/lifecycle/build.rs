@@ -1,0 +1,260 @@
+//! A start and its units to a [`Trace`].
+
+use std::collections::BTreeMap;
+
+use super::edges;
+use super::start::{Call, Container, Failure, Method, Start};
+use super::state::State;
+use super::unit::Unit;
+use super::{Lifecycle, Losses};
+use crate::cri::{Ending, MethodSource};
+use crate::ids::{MonotonicNs, PodUid, SandboxId};
+use crate::trace::{
+    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, Outcome, Quality, Sandbox, Trace,
+    Verdict,
+};
+
+impl Lifecycle {
+    /// The trace of a start as known now.
+    pub(super) fn trace(&self, start: &Start) -> Trace {
+        let (origin, over) = (start.origin(), start.state.is_over());
+        let end = if over { start.end.unwrap_or(self.now) } else { self.now };
+        let mut draft = Draft::default();
+        let calls = self.spans(&mut draft, start, end);
+        let verdict = start.failure.as_ref().map(|failure| verdict(&draft, &calls, start, failure));
+        draft.fill_gaps(origin, end, !over, "kubelet.gap", "between calls");
+        let divided = draft.divide(origin, end, "kubelet.gap");
+
+        let mut node = self.node.clone();
+        node.runtime_version = node.runtime_version.filter(|version| !version.is_empty());
+        let qos = start.pod.qos.clone().or_else(|| self.qos(start));
+        Trace {
+            trace_id: start.trace_id.clone(),
+            node,
+            pod: trace::PodInfo { qos, ..start.pod.clone() },
+            outcome: match start.state {
+                State::Over(outcome) => outcome,
+                State::Active | State::Settling(_) => Outcome::InProgress,
+            },
+            start: origin,
+            start_realtime: self.clock.map(|(at, real)| real.saturating_add(origin.0).saturating_sub(at.0)),
+            total_ns: end.since(origin),
+            stages: divided.stages,
+            named_ns: divided.named_ns,
+            spans: divided.spans,
+            sandbox: self.sandbox(start),
+            containers: self.containers(start, origin),
+            verdict,
+            quality: self.quality(start),
+        }
+    }
+
+    /// Spans of calls, units and execs; the result is the span of each call.
+    fn spans(&self, draft: &mut Draft, start: &Start, end: MonotonicNs) -> Vec<DraftId> {
+        if let Some(prepared) = start.prepared {
+            let (stage, name) = ("kubelet.prepare".to_owned(), "pod cgroup".to_owned());
+            draft.add(None, DraftSpan { stage, name, start: prepared, end: Some(start.begin), ..DraftSpan::default() });
+        }
+        let calls: Vec<DraftId> = start.calls.iter().map(|call| draft.add(None, self.call_span(start, call))).collect();
+        let of = |wanted: Method, container: Option<usize>| {
+            let fits = move |call: &&(usize, &Call)| call.1.method == wanted && call.1.container == container;
+            start.calls.iter().enumerate().filter(move |call| fits(&call)).map(|(index, _)| calls[index])
+        };
+        if let Some(unit) = start.sandbox.as_ref().and_then(|id| self.unit(id)) {
+            match of(Method::RunPodSandbox, None).next() {
+                Some(call) => edges::add(draft, Some(call), "sandbox", unit),
+                None => edges::add(draft, None, "sandbox", unit),
+            }
+        }
+        for (index, container) in start.containers.iter().enumerate() {
+            let Some(unit) = start.unit(container, &self.units) else { continue };
+            // CRI-O runs the runtime's create inside CreateContainer, containerd inside StartContainer.
+            let made: Vec<DraftId> = of(Method::CreateContainer, Some(index)).collect();
+            let started: Vec<DraftId> = of(Method::StartContainer, Some(index)).collect();
+            made.into_iter().for_each(|call| edges::add(draft, Some(call), "container.create", unit));
+            started.iter().for_each(|call| edges::add(draft, Some(*call), "container.start", unit));
+            exec_span(draft, started.last().copied(), container, unit, end);
+        }
+        calls
+    }
+
+    fn unit(&self, id: &crate::ids::ContainerId) -> Option<&Unit> {
+        self.units.find(id).and_then(|key| self.units.get(key))
+    }
+
+    fn call_span(&self, start: &Start, call: &Call) -> DraftSpan {
+        let mut attributes = BTreeMap::new();
+        let container = call.container.and_then(|index| start.containers.get(index));
+        let about = [
+            ("container", container.and_then(|c| c.name.clone())),
+            ("image", call.image.clone()),
+            ("ended", call.end.as_ref().and_then(|(_, ending)| ended(ending)).map(str::to_owned)),
+        ];
+        attributes.extend(about.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        let (code, message) = match call.end.as_ref().map(|(_, ending)| ending) {
+            Some(Ending::Status { code, message }) => {
+                (Some(*code), Some(message.clone()).filter(|text| !text.is_empty()))
+            }
+            _ => (None, None),
+        };
+        DraftSpan {
+            stage: call.method.stage().to_owned(),
+            name: call.start.method.clone(),
+            start: call.start.at,
+            end: call.end.as_ref().map(|(at, _)| *at),
+            observed: call.end.is_some(),
+            process: None,
+            call: Some(CallInfo {
+                service: call.start.service.clone(),
+                method: call.start.method.clone(),
+                method_source: call.start.source,
+                code,
+                message,
+                client: call.start.user_agent.clone().or_else(|| call.start.client.map(|pid| format!("pid {pid}"))),
+            }),
+            attributes,
+        }
+    }
+
+    fn qos(&self, start: &Start) -> Option<String> {
+        let path = start.units(&self.units).find_map(|unit| unit.cgroup.as_deref())?;
+        super::cgroup::qos(path).map(str::to_owned)
+    }
+
+    fn sandbox(&self, start: &Start) -> Sandbox {
+        let Some(id) = &start.sandbox else { return Sandbox::default() };
+        let sandbox = Sandbox { id: Some(SandboxId(id.0.clone())), ..Sandbox::default() };
+        let Some(unit) = self.unit(id) else { return sandbox };
+        Sandbox {
+            pid: unit.init(),
+            shim_pid: unit.shim,
+            netns: unit.netns_path.clone(),
+            namespaces: unit.entered().and_then(|entry| entry.namespaces),
+            cgroup: unit.cgroup.clone(),
+            limits: unit.limits.clone(),
+            ..sandbox
+        }
+    }
+
+    fn containers(&self, start: &Start, origin: MonotonicNs) -> Vec<trace::Container> {
+        let shim = start.sandbox.as_ref().and_then(|id| self.unit(id)).and_then(|unit| unit.shim);
+        let next = start.containers.iter().skip(1).map(|c| Some(c.created)).chain([None]);
+        let known = |(container, next): (&Container, Option<MonotonicNs>)| {
+            let mut known = trace::Container {
+                name: container.name.clone(),
+                id: container.id.clone(),
+                attempt: container.attempt,
+                image: container.image.clone(),
+                image_digest: container.image.clone().filter(|image| image.contains("sha256:")),
+                ..trace::Container::default()
+            };
+            if let Some(unit) = start.unit(container, &self.units) {
+                fill(&mut known, unit, origin);
+                known.shim_pid = unit.shim.or(shim);
+                // Only an init container ends well before the next one is created.
+                let done = unit.exit.as_ref().filter(|(_, exit)| exit.status == Some(0)).map(|(at, _)| *at);
+                if done.zip(next).is_some_and(|(done, next)| done <= next) {
+                    known.kind = ContainerKind::Init;
+                }
+            }
+            known
+        };
+        start.containers.iter().zip(next).map(known).collect()
+    }
+
+    fn quality(&self, start: &Start) -> Quality {
+        let (before, now): (Losses, Losses) = (start.losses, self.losses_now());
+        let overflow: u64 = start.units(&self.units).map(|unit| unit.overflow).sum();
+        let mut notes: Vec<String> = start.notes.iter().cloned().collect();
+        if now.unreadable > before.unreadable {
+            notes.push(format!("unreadable_pages: {}", now.unreadable - before.unreadable));
+        }
+        let inferred = start.calls.iter().filter(|call| call.start.source == MethodSource::Opaque).count();
+        Quality {
+            lost_records: now.records - before.records,
+            undecoded_bytes: now.undecoded - before.undecoded,
+            inferred_methods: u32::try_from(inferred).unwrap_or(u32::MAX),
+            evicted: now.evicted - before.evicted + overflow,
+            notes,
+        }
+    }
+}
+
+/// The point of the exec, in its StartContainer. Where the reply came first, what is between is outside of any call.
+fn exec_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, unit: &Unit, end: MonotonicNs) {
+    let Some(entry) = unit.entry.as_ref().filter(|entry| entry.at <= end) else { return };
+    let replied = call.and_then(|id| draft.get(id).end).filter(|reply| *reply < entry.at);
+    let process = trace::ProcessInfo {
+        pid: entry.tgid,
+        exe: entry.path.clone(),
+        errno: entry.errno,
+        ..trace::ProcessInfo::default()
+    };
+    let attributes = container.name.iter().map(|name| ("container".to_owned(), name.clone())).collect();
+    let span = DraftSpan {
+        stage: "container.exec".to_owned(),
+        name: entry.path.clone(),
+        start: replied.unwrap_or(entry.at),
+        end: Some(entry.at),
+        observed: true,
+        process: Some(process),
+        call: None,
+        attributes,
+    };
+    draft.add(call.filter(|_| replied.is_none()), span);
+}
+
+fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
+    let entry = unit.entry.as_ref();
+    known.pid = unit.init();
+    known.oom_score_adj = entry.and_then(|entry| entry.oom_score_adj);
+    known.namespaces = entry.and_then(|entry| entry.namespaces);
+    known.cgroup = unit.cgroup.clone();
+    known.limits = unit.limits.clone();
+    known.exec =
+        entry.map(|entry| ExecPoint { path: entry.path.clone(), at_ns: entry.at.since(origin), errno: entry.errno });
+    known.exit = unit.exit.as_ref().map(|(at, exit)| ExitPoint {
+        code: exit.status,
+        signal: exit.signal,
+        oom: unit.oom && exit.signal.is_some(),
+        at_ns: at.since(origin),
+    });
+}
+
+/// The stage of a failure: the innermost process that failed inside the call, else the call's own.
+fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -> Verdict {
+    let call = failure.call.and_then(|index| calls.get(index)).copied();
+    let stage = match (failure.reason, call) {
+        ("exec_failed" | "exited_before_exec", _) => "container.exec".to_owned(),
+        (_, Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        (_, None) => match start.calls.iter().rev().find(|call| call.end.is_none()) {
+            Some(open) => open.method.stage().to_owned(),
+            None => "kubelet.gap".to_owned(),
+        },
+    };
+    Verdict { stage, reason: failure.reason.to_owned(), message: failure.message.clone() }
+}
+
+fn ended(ending: &Ending) -> Option<&'static str> {
+    match ending {
+        Ending::Status { .. } => None,
+        Ending::NoStatus => Some("no_status"),
+        Ending::ResetByClient(_) => Some("reset_by_client"),
+        Ending::ResetByServer(_) => Some("reset_by_server"),
+        Ending::ConnectionClosed => Some("connection_closed"),
+    }
+}
+
+/// FNV-1a, 128 bits: the same records give the same id on every machine and with every compiler.
+pub(super) fn trace_id(boot: Option<&str>, uid: Option<&PodUid>, begin: MonotonicNs) -> String {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let parts = [
+        boot.unwrap_or_default().as_bytes(),
+        &[0],
+        uid.map_or("", |uid| uid.as_str()).as_bytes(),
+        &begin.0.to_le_bytes(),
+    ];
+    let hash = parts.concat().iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME));
+    format!("{hash:032x}")
+}

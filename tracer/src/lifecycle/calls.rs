@@ -1,0 +1,407 @@
+//! Call events to starts: which pod a call is of, and what its messages tell.
+
+use super::start::{Call, Container, Failure, Method, Start, Turnout};
+use super::state::Step;
+use super::unit::{TaskCall, UnitKey};
+use super::{Lifecycle, MAX_CALLS, MAX_SMALL, StartKey, cgroup};
+use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, Protocol};
+use crate::engine::Update;
+use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid};
+use crate::record::Role;
+use crate::trace::PodInfo;
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    start: CallStart,
+    about: About,
+}
+
+/// What a call is about, once its request is known.
+#[derive(Debug)]
+enum About {
+    /// Its request has not come yet.
+    Unknown,
+    /// Call `index` of a start.
+    Start(StartKey, usize),
+    /// A pull of no known pod.
+    Pull,
+    /// A container of a later attempt: a restart, not a start.
+    Restart,
+    /// PodSandboxStatus of a start.
+    Status(StartKey),
+    /// RemovePodSandbox of a start.
+    Removal(StartKey),
+    /// Version.
+    Version,
+    /// Task API: Create or Start of a unit.
+    TaskCreate(UnitKey),
+    TaskStart(UnitKey),
+}
+
+/// A pull whose pod is known only when a container of its image is created.
+#[derive(Debug)]
+pub(super) struct Pull {
+    call: Call,
+    image_ref: Option<String>,
+    uid: Option<PodUid>,
+}
+
+impl Lifecycle {
+    /// Takes one event of a call; what it changed goes to `updates`.
+    pub fn call(&mut self, event: &CallEvent, updates: &mut Vec<Update>) {
+        match event {
+            CallEvent::Start(start) => {
+                self.advance(start.at, updates);
+                self.call_start(start);
+            }
+            CallEvent::Request { key, at, fields } => {
+                self.advance(*at, updates);
+                self.request(*key, *at, fields);
+            }
+            CallEvent::Response { key, at, fields } => {
+                self.advance(*at, updates);
+                self.response(*key, fields);
+            }
+            CallEvent::End { key, at, ending } => {
+                self.advance(*at, updates);
+                self.call_end(*key, *at, ending);
+            }
+            CallEvent::Undecoded { bytes, .. } => {
+                self.losses.undecoded = self.losses.undecoded.saturating_add(*bytes);
+            }
+        }
+        self.settle_touched(updates);
+    }
+
+    fn call_start(&mut self, start: &CallStart) {
+        let role = |tgid: Tgid| self.processes.get(tgid).map(|process| process.role);
+        if start.client.and_then(role) == Some(Role::Myself) || !is_interesting(start) {
+            return;
+        }
+        if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&start.key) {
+            self.calls.pop_first();
+            self.losses.evicted += 1;
+        }
+        self.calls.insert(start.key, Pending { start: start.clone(), about: About::Unknown });
+    }
+
+    fn request(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
+        let Some(pending) = self.calls.get(&key).filter(|p| matches!(p.about, About::Unknown)) else { return };
+        let start = pending.start.clone();
+        let sandbox = || id(fields, Field::SandboxId);
+        let about = match (start.protocol, start.method.as_str()) {
+            (Protocol::Grpc, "RunPodSandbox") => Some(self.run_pod_sandbox(start, fields)),
+            (Protocol::Grpc, "CreateContainer") => self.create_container(start, fields),
+            (Protocol::Grpc, "StartContainer") => self.start_container(start, fields),
+            (Protocol::Grpc, "PullImage") => Some(self.pull_image(start, fields)),
+            (Protocol::Grpc, "StopPodSandbox") => {
+                self.stop(at, sandbox());
+                None
+            }
+            (Protocol::Grpc, "RemovePodSandbox") => self.stop(at, sandbox()).map(About::Removal),
+            (Protocol::Grpc, "PodSandboxStatus") => sandbox().and_then(|id| self.start_of_unit(&id)).map(About::Status),
+            (Protocol::Grpc, "Version") => Some(About::Version),
+            (Protocol::Ttrpc, method) => self.task(method, start.at, fields),
+            (Protocol::Grpc, _) => None,
+        };
+        match about {
+            Some(about) => {
+                if let Some(pending) = self.calls.get_mut(&key) {
+                    pending.about = about;
+                }
+            }
+            None => {
+                self.calls.remove(&key);
+            }
+        }
+    }
+
+    fn run_pod_sandbox(&mut self, call: CallStart, fields: &Fields) -> About {
+        let uid = text(fields, Field::PodUid).map(PodUid);
+        // What proto3 leaves out is its default.
+        let pod = PodInfo {
+            namespace: text(fields, Field::PodNamespace),
+            name: text(fields, Field::PodName),
+            uid,
+            attempt: Some(fields.number(Field::PodAttempt).map_or(0, saturate)),
+            runtime_handler: text(fields, Field::RuntimeHandler).filter(|handler| !handler.is_empty()),
+            qos: fields.text(Field::CgroupParent).and_then(cgroup::qos).map(str::to_owned),
+            ip: None,
+        };
+        let key = self.begin(call.at, pod);
+        self.join(key, Method::RunPodSandbox, call, None, None)
+    }
+
+    fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
+        let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
+        if attempt > 0 {
+            return Some(About::Restart);
+        }
+        let sandbox = id(fields, Field::SandboxId)?;
+        let key = match self.start_of_unit(&sandbox) {
+            Some(key) => key,
+            None => {
+                let pod = PodInfo {
+                    namespace: text(fields, Field::PodNamespace),
+                    name: text(fields, Field::PodName),
+                    uid: text(fields, Field::PodUid).map(PodUid),
+                    ..PodInfo::default()
+                };
+                let key = self.begin_partial(call.at, pod);
+                self.link_sandbox(key, &sandbox, true);
+                key
+            }
+        };
+        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
+        let start = self.starts.get_mut(&key)?;
+        for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
+            old.replaced = true;
+        }
+        retried(start);
+        // What another container's failure ended stays as it is.
+        if start.state.is_over() && start.failure.is_none() {
+            super::step(start, Step::Reopened);
+        }
+        let container =
+            Container { name, attempt: Some(attempt), image: image.clone(), created: call.at, ..Container::default() };
+        start.containers.push(container);
+        let index = start.containers.len() - 1;
+        self.adopt_pulls(key, image.as_deref());
+        Some(self.join(key, Method::CreateContainer, call, Some(index), image))
+    }
+
+    fn start_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
+        let id = id(fields, Field::ContainerId)?;
+        let unit = self.units.find(&id).and_then(|key| self.units.get(key));
+        if unit.is_some_and(|unit| unit.restart) {
+            return None;
+        }
+        let key = match unit.and_then(|unit| unit.start) {
+            Some(key) => key,
+            None => {
+                // podlapse came between CreateContainer and StartContainer.
+                let key = self.begin_partial(call.at, PodInfo::default());
+                let container = Container { id: Some(id.clone()), created: call.at, ..Container::default() };
+                self.starts.get_mut(&key)?.containers.push(container);
+                self.link_unit(key, &id);
+                key
+            }
+        };
+        let index = self.starts.get(&key)?.containers.iter().rposition(|c| c.id.as_ref() == Some(&id));
+        Some(self.join(key, Method::StartContainer, call, index, None))
+    }
+
+    fn pull_image(&mut self, call: CallStart, fields: &Fields) -> About {
+        let (image, uid) = (text(fields, Field::Image), text(fields, Field::PodUid).map(PodUid));
+        if let Some(key) = uid.as_ref().and_then(|uid| self.start_of_pod(uid)) {
+            return self.join(key, Method::PullImage, call, None, image);
+        }
+        if self.pulls.len() >= MAX_SMALL {
+            self.pulls.remove(0);
+            self.losses.evicted += 1;
+        }
+        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), image_ref: None, uid });
+        About::Pull
+    }
+
+    /// Pulls of a new container's image that began after its pod's start, and of no other pod, are part of the start.
+    fn adopt_pulls(&mut self, key: StartKey, image: Option<&str>) {
+        let (Some(image), Some(start)) = (image, self.starts.get_mut(&key)) else { return };
+        let begin = start.begin;
+        let fits = |pull: &mut Pull| {
+            let same_image = pull.call.image.as_deref() == Some(image) || pull.image_ref.as_deref() == Some(image);
+            let same_pod = pull.uid.is_none() || pull.uid == start.pod.uid;
+            same_image && same_pod && pull.call.start.at >= begin && pull.call.end.is_some()
+        };
+        let calls = self.pulls.extract_if(.., fits).map(|pull| pull.call).collect::<Vec<_>>();
+        start.calls.extend(calls);
+    }
+
+    fn join(
+        &mut self,
+        key: StartKey,
+        method: Method,
+        call: CallStart,
+        container: Option<usize>,
+        image: Option<String>,
+    ) -> About {
+        let Some(start) = self.starts.get_mut(&key) else { return About::Unknown };
+        start.calls.push(new_call(method, call, container, image));
+        self.touched.insert(key);
+        About::Start(key, start.calls.len() - 1)
+    }
+
+    /// StopPodSandbox or RemovePodSandbox: nothing more is to be waited for.
+    fn stop(&mut self, at: MonotonicNs, sandbox: Option<ContainerId>) -> Option<StartKey> {
+        let key = self.start_of_unit(&sandbox?)?;
+        self.starts.get_mut(&key)?.stopped.get_or_insert(at);
+        self.touched.insert(key);
+        Some(key)
+    }
+
+    fn task(&mut self, method: &str, at: MonotonicNs, fields: &Fields) -> Option<About> {
+        let exec = fields.text(Field::ExecId).is_some_and(|id| !id.is_empty());
+        let key = self.units.of(&id(fields, Field::TaskId).filter(|_| !exec)?);
+        let unit = self.units.get_mut(key)?;
+        let call = Some(TaskCall { start: at, end: None });
+        match method {
+            "Create" => {
+                unit.task_create = unit.task_create.or(call);
+                Some(About::TaskCreate(key))
+            }
+            "Start" => {
+                unit.task_start = unit.task_start.or(call);
+                Some(About::TaskStart(key))
+            }
+            _ => None,
+        }
+    }
+
+    fn response(&mut self, key: CallKey, fields: &Fields) {
+        let Some(pending) = self.calls.get(&key) else { return };
+        match pending.about {
+            About::Start(start, index) => self.replied(start, index, fields),
+            About::Restart => {
+                let unit = id(fields, Field::ContainerId).map(|id| self.units.of(&id));
+                if let Some(unit) = unit.and_then(|key| self.units.get_mut(key)) {
+                    unit.restart = true;
+                }
+            }
+            About::Pull => {
+                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
+                    pull.image_ref = text(fields, Field::ImageRef);
+                    pull.call.replied = true;
+                }
+            }
+            About::Status(start) => {
+                if let (Some(start), Some(ip)) = (self.starts.get_mut(&start), text(fields, Field::PodIp)) {
+                    start.pod.ip = Some(ip).filter(|ip| !ip.is_empty());
+                }
+            }
+            About::Version => {
+                let node = &mut self.node;
+                node.runtime = node.runtime.take().or_else(|| text(fields, Field::RuntimeName));
+                node.runtime_version = node.runtime_version.take().or_else(|| text(fields, Field::RuntimeVersion));
+            }
+            About::TaskCreate(key) => {
+                let Some(unit) = self.units.get_mut(key) else { return };
+                let pid = fields.number(Field::Pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+                unit.init_told = unit.init_told.or(pid.map(Tgid));
+                let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
+                self.compare_init(seen, told, start);
+            }
+            About::Unknown | About::Removal(_) | About::TaskStart(_) => {}
+        }
+    }
+
+    fn replied(&mut self, key: StartKey, index: usize, fields: &Fields) {
+        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
+        call.replied = true;
+        let (method, container) = (call.method, call.container);
+        match method {
+            Method::RunPodSandbox => {
+                if let Some(id) = id(fields, Field::SandboxId) {
+                    self.link_sandbox(key, &id, true);
+                }
+            }
+            Method::CreateContainer => {
+                let Some(id) = id(fields, Field::ContainerId) else { return };
+                let containers = self.starts.get_mut(&key).map(|start| &mut start.containers);
+                if let Some(container) = containers.zip(container).and_then(|(all, index)| all.get_mut(index)) {
+                    container.id = Some(id.clone());
+                }
+                self.link_unit(key, &id);
+            }
+            Method::PullImage => call.image_ref = text(fields, Field::ImageRef),
+            Method::StartContainer => {}
+        }
+    }
+
+    fn call_end(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
+        let Some(pending) = self.calls.remove(&key) else { return };
+        match pending.about {
+            About::Start(start, index) => self.ended(start, index, at, ending),
+            About::Pull => {
+                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
+                    pull.call.end = Some((at, ending.clone()));
+                }
+            }
+            About::TaskCreate(key) => {
+                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_create.as_mut()) {
+                    call.end = call.end.or(Some(at));
+                }
+            }
+            About::TaskStart(key) => {
+                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_start.as_mut()) {
+                    call.end = call.end.or(Some(at));
+                }
+            }
+            About::Removal(key) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
+                self.forget(key);
+            }
+            About::Unknown | About::Restart | About::Status(_) | About::Version | About::Removal(_) => {}
+        }
+    }
+
+    fn ended(&mut self, key: StartKey, index: usize, at: MonotonicNs, ending: &Ending) {
+        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
+        call.end = Some((at, ending.clone()));
+        self.touched.insert(key);
+        let container = call.container;
+        match call.turnout() {
+            Some(Turnout::Bad { reason, message }) => {
+                self.fail(key, Failure { at, call: Some(index), container, reason, message });
+            }
+            Some(Turnout::Good) | None => {}
+        }
+    }
+}
+
+/// A failure of a pull, or of a container that another one has replaced, is no longer one.
+fn retried(start: &mut Start) {
+    let Some(failure) = &start.failure else { return };
+    let replaced = failure.container.and_then(|index| start.containers.get(index)).is_some_and(|c| c.replaced);
+    let pull = failure.call.and_then(|index| start.calls.get(index)).is_some_and(|c| c.method == Method::PullImage);
+    if replaced || pull {
+        start.notes.insert(format!("retried: {}: {}", failure.reason, failure.message));
+        start.failure = None;
+    }
+}
+
+/// Whether a call says anything about a start.
+fn is_interesting(start: &CallStart) -> bool {
+    let service = start.service.as_str();
+    match start.protocol {
+        Protocol::Grpc if service.ends_with(".RuntimeService") => matches!(
+            start.method.as_str(),
+            "RunPodSandbox"
+                | "CreateContainer"
+                | "StartContainer"
+                | "StopPodSandbox"
+                | "RemovePodSandbox"
+                | "PodSandboxStatus"
+                | "Version"
+        ),
+        Protocol::Grpc => service.ends_with(".ImageService") && start.method == "PullImage",
+        Protocol::Ttrpc => {
+            service.starts_with("containerd.task.") && matches!(start.method.as_str(), "Create" | "Start")
+        }
+    }
+}
+
+fn new_call(method: Method, start: CallStart, container: Option<usize>, image: Option<String>) -> Call {
+    Call { key: start.key, method, start, container, image, image_ref: None, replied: false, end: None }
+}
+
+fn text(fields: &Fields, field: Field) -> Option<String> {
+    fields.text(field).map(str::to_owned)
+}
+
+fn id(fields: &Fields, field: Field) -> Option<ContainerId> {
+    fields.text(field).filter(|id| !id.is_empty()).map(|id| ContainerId(id.to_owned()))
+}
+
+fn saturate(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,294 @@
+//! From calls and signs to pod starts: which process, sign and call belongs to which pod, and when a start is over.
+//!
+//! Two steps, so that several pods can start at once: a sign goes to the [`unit::Unit`] of its container id, at once
+//! and for good; a unit is linked to a [`start::Start`] as soon as a call, `CNI_ARGS` or a cgroup path names both.
+//! Spans are made from a start and its units only when a trace is asked for ([`build`], [`edges`]).
+//!
+//! Pure: no I/O, no clock, no failure. All tables are bounded; nothing depends on a hash map's order.
+
+#![forbid(unsafe_code)]
+
+mod argv;
+mod build;
+mod calls;
+mod cgroup;
+mod edges;
+mod process;
+mod signs;
+mod start;
+mod state;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::calls::{Pending, Pull};
+use self::process::Processes;
+use self::start::{Failure, Start};
+use self::state::{State, Step};
+use self::unit::Units;
+use crate::cri::CallKey;
+use crate::engine::{Config, Update};
+use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
+use crate::record::Record;
+use crate::trace::{NodeInfo, PodInfo, Trace};
+
+/// Live processes.
+const MAX_PROCESSES: usize = 32_768;
+/// Containers that are remembered, those of finished starts included.
+const MAX_UNITS: usize = 4096;
+/// Starts that are remembered: a finished one may be reopened until its sandbox is removed.
+const MAX_STARTS: usize = 1024;
+/// Calls under way.
+const MAX_CALLS: usize = 4096;
+/// Entries of each of the small tables: network namespaces, pod cgroups, pulls of no known pod.
+const MAX_SMALL: usize = 1024;
+
+/// A start's place in the table; ascending with its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StartKey(u64);
+
+/// What was missed since the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    records: u64,
+    undecoded: u64,
+    unreadable: u64,
+    evicted: u64,
+}
+
+/// The lifecycle tables.
+#[derive(Debug)]
+pub struct Lifecycle {
+    config: Config,
+    now: MonotonicNs,
+    node: NodeInfo,
+    /// The last pair of clocks.
+    clock: Option<(MonotonicNs, u64)>,
+    processes: Processes,
+    units: Units,
+    starts: BTreeMap<StartKey, Start>,
+    next_start: u64,
+    /// Starts that the current record or call changed.
+    touched: BTreeSet<StartKey>,
+    /// When the next start settles, if no more happens.
+    deadline: Option<MonotonicNs>,
+    calls: BTreeMap<CallKey, Pending>,
+    pulls: Vec<Pull>,
+    /// The last unshare(NEWNET) of a runtime thread.
+    netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
+    /// By path: unshare to bind mount.
+    netns_paths: BTreeMap<String, (MonotonicNs, MonotonicNs)>,
+    /// Pod cgroups that were made, and no RunPodSandbox yet.
+    prepared: BTreeMap<PodUid, MonotonicNs>,
+    losses: Losses,
+}
+
+impl Lifecycle {
+    /// Tables that have seen nothing.
+    pub fn new(config: Config) -> Lifecycle {
+        Lifecycle {
+            config,
+            now: MonotonicNs(0),
+            node: NodeInfo::default(),
+            clock: None,
+            processes: Processes::new(MAX_PROCESSES),
+            units: Units::new(MAX_UNITS),
+            starts: BTreeMap::new(),
+            next_start: 0,
+            touched: BTreeSet::new(),
+            deadline: None,
+            calls: BTreeMap::new(),
+            pulls: Vec::new(),
+            netns_threads: BTreeMap::new(),
+            netns_paths: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Takes one record; what it changed goes to `updates`.
+    pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
+        self.advance(record.at, updates);
+        self.sign(record);
+        self.settle_touched(updates);
+    }
+
+    /// Traces of the starts that are not over, as known now.
+    pub fn open(&self) -> Vec<Trace> {
+        let open = self.starts.values().filter(|start| !start.state.is_over());
+        open.map(|start| self.trace(start)).collect()
+    }
+
+    /// Time has come to `at`: what settled before it is over.
+    fn advance(&mut self, at: MonotonicNs, updates: &mut Vec<Update>) {
+        self.now = self.now.max(at);
+        let now = self.now;
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let settled = |start: &Start| match start.state {
+            State::Settling(since) => now.since(since) >= self.config.settle_ns,
+            State::Active | State::Over(_) => false,
+        };
+        let keys: Vec<StartKey> = self.starts.iter().filter(|(_, s)| settled(s)).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.finish_settled(key);
+            self.publish(key, updates);
+        }
+        self.set_deadline();
+    }
+
+    fn set_deadline(&mut self) {
+        let settling = |start: &Start| match start.state {
+            State::Settling(since) => Some(MonotonicNs(since.0.saturating_add(self.config.settle_ns))),
+            State::Active | State::Over(_) => None,
+        };
+        self.deadline = self.starts.values().filter_map(settling).min();
+    }
+
+    fn finish_settled(&mut self, key: StartKey) {
+        if let Some(start) = self.starts.get_mut(&key) {
+            start.end = Some(start.last_sign(&self.units));
+            let outcome = start.settled_outcome(&self.units);
+            step(start, Step::Ended(outcome));
+        }
+    }
+
+    /// Moves every start that changed to its next state, and tells of those that began or are over.
+    fn settle_touched(&mut self, updates: &mut Vec<Update>) {
+        if self.touched.is_empty() {
+            return;
+        }
+        for key in std::mem::take(&mut self.touched) {
+            let Some(start) = self.starts.get_mut(&key) else { continue };
+            if !start.announced {
+                start.announced = true;
+                if let Some(start) = self.starts.get(&key) {
+                    updates.push(Update::Started(Box::new(self.trace(start))));
+                }
+            }
+            let Some(start) = self.starts.get_mut(&key) else { continue };
+            if let Some(next) = start.step(&self.units, &self.config) {
+                step(start, next);
+                self.publish(key, updates);
+            }
+        }
+        self.set_deadline();
+    }
+
+    fn publish(&self, key: StartKey, updates: &mut Vec<Update>) {
+        if let Some(start) = self.starts.get(&key).filter(|start| start.state.is_over()) {
+            updates.push(Update::Finished(Box::new(self.trace(start))));
+        }
+    }
+
+    /// A new start. Where there is no room the oldest that is over goes, else the oldest.
+    fn begin(&mut self, at: MonotonicNs, pod: PodInfo) -> StartKey {
+        if self.starts.len() >= MAX_STARTS {
+            let over = self.starts.iter().find(|(_, start)| start.state.is_over()).map(|(key, _)| *key);
+            if let Some(key) = over.or_else(|| self.starts.keys().next().copied()) {
+                self.losses.evicted += 1;
+                self.forget(key);
+            }
+        }
+        let key = StartKey(self.next_start);
+        self.next_start += 1;
+        let id = build::trace_id(self.node.boot_id.as_deref(), pod.uid.as_ref(), at);
+        let mut start = Start::new(id, at, pod);
+        start.losses = self.losses_now();
+        start.prepared = start.pod.uid.as_ref().and_then(|uid| self.prepared.remove(uid)).filter(|made| *made <= at);
+        self.starts.insert(key, start);
+        self.touched.insert(key);
+        key
+    }
+
+    /// Forgets a start and its units.
+    fn forget(&mut self, key: StartKey) {
+        let Some(start) = self.starts.remove(&key) else { return };
+        let ids = start.sandbox.iter().chain(start.containers.iter().filter_map(|c| c.id.as_ref()));
+        for unit in ids.filter_map(|id| self.units.find(id)).collect::<Vec<_>>() {
+            self.units.remove(unit);
+        }
+    }
+
+    /// The sandbox of a start is `id`. A reply is `certain`; what else says so only fills what is unknown.
+    fn link_sandbox(&mut self, key: StartKey, id: &ContainerId, certain: bool) {
+        let Some(start) = self.starts.get_mut(&key) else { return };
+        match &start.sandbox {
+            Some(known) if known == id => return,
+            Some(_) if !certain => return,
+            Some(known) => {
+                start.notes.insert(format!("sandbox_id_disagrees: {known} before the reply"));
+            }
+            None => {}
+        }
+        start.sandbox = Some(id.clone());
+        self.link_unit(key, id);
+    }
+
+    fn link_unit(&mut self, key: StartKey, id: &ContainerId) {
+        let unit = self.units.of(id);
+        if let Some(unit) = self.units.get_mut(unit) {
+            unit.start = Some(key);
+        }
+        self.touched.insert(key);
+    }
+
+    /// A unit of no start and a pod uid were seen together: it is the sandbox of that pod's open RunPodSandbox.
+    fn link_by_uid(&mut self, uid: &PodUid, id: &ContainerId) -> Option<StartKey> {
+        let unit = self.units.of(id);
+        if let Some(start) = self.units.get(unit)?.start {
+            return Some(start);
+        }
+        let open = |start: &Start| {
+            start.pod.uid.as_ref() == Some(uid)
+                && start.sandbox.is_none()
+                && !start.state.is_over()
+                && start.creating_sandbox()
+        };
+        let key = self.starts.iter().rev().find(|(_, start)| open(start)).map(|(key, _)| *key)?;
+        self.link_sandbox(key, id, false);
+        Some(key)
+    }
+
+    /// The newest start of a pod that is not over.
+    fn start_of_pod(&self, uid: &PodUid) -> Option<StartKey> {
+        let of_pod = |start: &Start| start.pod.uid.as_ref() == Some(uid) && !start.state.is_over();
+        self.starts.iter().rev().find(|(_, start)| of_pod(start)).map(|(key, _)| *key)
+    }
+
+    /// The start that a sandbox or container id is known to be of.
+    fn start_of_unit(&self, id: &ContainerId) -> Option<StartKey> {
+        self.units.get(self.units.find(id)?)?.start
+    }
+
+    /// Marks the start that a unit is linked to.
+    fn touch(&mut self, start: Option<StartKey>) {
+        self.touched.extend(start);
+    }
+
+    /// A start cannot go on.
+    fn fail(&mut self, key: StartKey, failure: Failure) {
+        if let Some(start) = self.starts.get_mut(&key).filter(|start| !start.state.is_over()) {
+            start.failure.get_or_insert(failure);
+            self.touched.insert(key);
+        }
+    }
+
+    fn losses_now(&self) -> Losses {
+        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted;
+        Losses { evicted, ..self.losses }
+    }
+}
+
+/// One transition; an impossible one changes nothing and is noted.
+fn step(start: &mut Start, step: Step) {
+    match start.state.next(step) {
+        Ok(next) => start.state = next,
+        Err(impossible) => {
+            start.notes.insert(impossible.to_string());
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! One pod start: its calls, its containers, and what decides that it is over.
+
+use std::collections::BTreeSet;
+
+use super::Losses;
+use super::state::{State, Step};
+use super::unit::{Unit, Units};
+use crate::cri::{CallKey, CallStart, Ending};
+use crate::engine::Config;
+use crate::ids::{ContainerId, MonotonicNs};
+use crate::trace::{Outcome, PodInfo};
+
+/// How much shorter than its timeout a call that timed out may look from the server's side.
+const TIMEOUT_SLACK_NS: u64 = 50_000_000;
+
+/// Which call a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    RunPodSandbox,
+    PullImage,
+    CreateContainer,
+    StartContainer,
+}
+
+impl Method {
+    /// Its stage.
+    pub(super) fn stage(self) -> &'static str {
+        match self {
+            Method::RunPodSandbox => "sandbox",
+            Method::PullImage => "image.pull",
+            Method::CreateContainer => "container.create",
+            Method::StartContainer => "container.start",
+        }
+    }
+}
+
+/// One call of a start.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) key: CallKey,
+    pub(super) method: Method,
+    pub(super) start: CallStart,
+    /// Index of its container.
+    pub(super) container: Option<usize>,
+    pub(super) image: Option<String>,
+    /// What a pull's reply calls the image.
+    pub(super) image_ref: Option<String>,
+    pub(super) replied: bool,
+    pub(super) end: Option<(MonotonicNs, Ending)>,
+}
+
+/// How a call turned out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Turnout {
+    Good,
+    Bad { reason: &'static str, message: String },
+}
+
+impl Call {
+    /// How it turned out, once it is over.
+    pub(super) fn turnout(&self) -> Option<Turnout> {
+        let (at, ending) = self.end.as_ref()?;
+        let bad = |reason, message: &str| Turnout::Bad { reason, message: message.to_owned() };
+        // The client's clock ran before the request was read here.
+        let waited = at.since(self.start.at).saturating_add(TIMEOUT_SLACK_NS);
+        let late = self.start.timeout_ns.is_some_and(|timeout| waited >= timeout);
+        Some(match ending {
+            Ending::Status { code: 0, .. } => Turnout::Good,
+            Ending::Status { message, .. } => bad("call_failed", message),
+            // Headers before trailers mean OK (grpc-go sends an error as trailers only).
+            Ending::NoStatus if self.replied => Turnout::Good,
+            Ending::NoStatus => bad("no_status", "the call ended without a readable status"),
+            Ending::ResetByClient(_) if late => bad("client_deadline", "the client gave up at its deadline"),
+            Ending::ResetByClient(code) => bad("client_cancel", &format!("reset by the client (HTTP/2 error {code})")),
+            Ending::ResetByServer(code) => bad("server_reset", &format!("reset by the server (HTTP/2 error {code})")),
+            Ending::ConnectionClosed => bad("connection_closed", "the connection ended before the reply"),
+        })
+    }
+}
+
+/// One container of a start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Container {
+    pub(super) id: Option<ContainerId>,
+    pub(super) name: Option<String>,
+    pub(super) attempt: Option<u32>,
+    pub(super) image: Option<String>,
+    pub(super) created: MonotonicNs,
+    /// A later one of the same name took its place.
+    pub(super) replaced: bool,
+}
+
+/// What made a start fail.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) at: MonotonicNs,
+    /// Index of the call.
+    pub(super) call: Option<usize>,
+    /// Index of the container.
+    pub(super) container: Option<usize>,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// One pod start.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) trace_id: String,
+    pub(super) pod: PodInfo,
+    pub(super) begin: MonotonicNs,
+    /// Its pod cgroup was made then.
+    pub(super) prepared: Option<MonotonicNs>,
+    pub(super) sandbox: Option<ContainerId>,
+    pub(super) calls: Vec<Call>,
+    pub(super) containers: Vec<Container>,
+    pub(super) state: State,
+    pub(super) failure: Option<Failure>,
+    /// podlapse came in the middle.
+    pub(super) partial: bool,
+    pub(super) notes: BTreeSet<String>,
+    pub(super) losses: Losses,
+    /// Where the trace ends, once it is over.
+    pub(super) end: Option<MonotonicNs>,
+    pub(super) announced: bool,
+    /// Its sandbox was told to stop.
+    pub(super) stopped: Option<MonotonicNs>,
+}
+
+impl Start {
+    pub(super) fn new(trace_id: String, begin: MonotonicNs, pod: PodInfo) -> Start {
+        Start {
+            trace_id,
+            pod,
+            begin,
+            prepared: None,
+            sandbox: None,
+            calls: Vec::new(),
+            containers: Vec::new(),
+            state: State::Active,
+            failure: None,
+            partial: false,
+            notes: BTreeSet::new(),
+            losses: Losses::default(),
+            end: None,
+            announced: false,
+            stopped: None,
+        }
+    }
+
+    /// First instant of the trace.
+    pub(super) fn origin(&self) -> MonotonicNs {
+        self.prepared.unwrap_or(self.begin).min(self.begin)
+    }
+
+    /// Whether its RunPodSandbox is open.
+    pub(super) fn creating_sandbox(&self) -> bool {
+        self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())
+    }
+
+    /// The units that are known to be its own.
+    pub(super) fn units<'a>(&'a self, units: &'a Units) -> impl Iterator<Item = &'a Unit> {
+        let ids = self.sandbox.iter().chain(self.containers.iter().filter_map(|c| c.id.as_ref()));
+        ids.filter_map(|id| units.find(id)).filter_map(|key| units.get(key))
+    }
+
+    pub(super) fn unit<'a>(&self, container: &Container, units: &'a Units) -> Option<&'a Unit> {
+        container.id.as_ref().and_then(|id| units.find(id)).and_then(|key| units.get(key))
+    }
+
+    /// The step that what is known now makes; none when it is over.
+    pub(super) fn step(&mut self, units: &Units, config: &Config) -> Option<Step> {
+        if self.state.is_over() {
+            return None;
+        }
+        let open = self.calls.iter().any(|call| call.end.is_none());
+        if !open {
+            self.find_dead(units);
+        }
+        if let Some(failure) = &self.failure {
+            self.end = Some(failure.at);
+            return Some(Step::Ended(Outcome::Failed));
+        }
+        let live = || self.containers.iter().filter(|c| !c.replaced);
+        let entered = live().filter_map(|c| self.unit(c, units)?.entered()).count();
+        let waiting = live().any(|c| !self.started(c));
+        if !open && config.containers.is_some_and(|wanted| entered >= wanted as usize) {
+            self.end = Some(self.last_sign(units));
+            return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
+        }
+        let busy = open || waiting || self.containers.is_empty();
+        match self.stopped {
+            Some(at) if busy => {
+                self.end = Some(at);
+                let message = "the sandbox was stopped before every container had started".to_owned();
+                let failure = Failure { at, call: None, container: None, reason: "sandbox_stopped", message };
+                self.failure = Some(failure);
+                return Some(Step::Ended(Outcome::Failed));
+            }
+            Some(_) => {
+                self.end = Some(self.last_sign(units));
+                return Some(Step::Ended(self.settled_outcome(units)));
+            }
+            None if busy => return Some(Step::Busy),
+            None => {}
+        }
+        Some(Step::Quiet(self.last_sign(units)))
+    }
+
+    /// What it is when it has settled.
+    pub(super) fn settled_outcome(&mut self, units: &Units) -> Outcome {
+        let unseen: Vec<String> = self
+            .containers
+            .iter()
+            .filter(|c| !c.replaced && self.unit(c, units).and_then(Unit::entered).is_none())
+            .map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")))
+            .collect();
+        let whole = unseen.is_empty() && !self.partial && !self.containers.is_empty();
+        self.notes.extend(unseen);
+        if whole { Outcome::Complete } else { Outcome::Partial }
+    }
+
+    /// The end of a start that nothing failed: the last container's exec or the last call's end, whichever is later.
+    /// The time that it then takes to settle is not part of it.
+    pub(super) fn last_sign(&self, units: &Units) -> MonotonicNs {
+        let calls = self.calls.iter().filter_map(|call| call.end.as_ref()).map(|(at, _)| *at);
+        let execs = self.containers.iter().filter_map(|c| self.unit(c, units)?.entered()).map(|entry| entry.at);
+        calls.chain(execs).max().unwrap_or(self.begin)
+    }
+
+    /// A StartContainer of it has succeeded.
+    fn started(&self, container: &Container) -> bool {
+        self.calls.iter().any(|call| {
+            let same = call.container.and_then(|index| self.containers.get(index)).and_then(|c| c.id.as_ref());
+            call.method == Method::StartContainer
+                && call.end.is_some()
+                && same.is_some()
+                && same == container.id.as_ref()
+        })
+    }
+
+    /// A container whose start was reported as good, and whose init then ended without having run the entrypoint.
+    fn find_dead(&mut self, units: &Units) {
+        if self.failure.is_some() {
+            return;
+        }
+        let dead = self.containers.iter().enumerate().find_map(|(index, container)| {
+            let unit = self.unit(container, units).filter(|_| !container.replaced)?;
+            Some((index, unit.died()?, unit))
+        });
+        if let Some((index, at, unit)) = dead {
+            let (reason, message) = match (&unit.entry, &unit.exit) {
+                (Some(entry), _) => {
+                    let errno = entry.errno.unwrap_or_default();
+                    ("exec_failed", format!("exec of {} failed with errno {errno}", entry.path))
+                }
+                (None, Some((_, exit))) => ("exited_before_exec", died_of(exit)),
+                (None, None) => ("exited_before_exec", String::new()),
+            };
+            let call = self.calls.iter().rposition(|call| call.container == Some(index));
+            let ended = call.and_then(|c| self.calls[c].end.as_ref()).map_or(at, |(end, _)| (*end).max(at));
+            self.failure = Some(Failure { at: ended, call, container: Some(index), reason, message });
+        }
+    }
+}
+
+fn died_of(exit: &crate::record::Exit) -> String {
+    match (exit.status, exit.signal) {
+        (_, Some(signal)) => format!("init was ended by signal {signal} before it ran the entrypoint"),
+        (Some(status), None) => format!("init exited with {status} before it ran the entrypoint"),
+        (None, None) => "init ended before it ran the entrypoint".to_owned(),
+    }
+}

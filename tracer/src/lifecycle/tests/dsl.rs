@@ -1,0 +1,266 @@
+//! Streams of records and call events by hand: times in µs, in any order, sorted before they are fed.
+
+use tracer_ebpf::Namespaces;
+
+use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, MethodSource, Protocol, Value};
+use crate::engine::{Config, Update};
+use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
+use crate::lifecycle::Lifecycle;
+use crate::record::{Cgroup, CgroupOp, CgroupWrite, Event, Exec, Exit, NewTask, Process, Record, Role, Sys, Syscall};
+use crate::trace::Trace;
+
+/// The runtime's pid.
+pub(super) const RUNTIME: u32 = 100;
+
+/// A record or an event of a call.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Record(Record),
+    Call(CallEvent),
+}
+
+/// A stream in the making.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stream {
+    pub(super) items: Vec<(u64, Item)>,
+    /// Added to every time.
+    pub(super) offset: u64,
+    streams: u32,
+}
+
+/// A container or sandbox id: 64 digits that begin with `name`'s hex letters.
+pub(super) fn id(name: &str) -> String {
+    format!("{:0<64}", name)
+}
+
+fn ns(us: u64) -> MonotonicNs {
+    MonotonicNs(us * 1000)
+}
+
+/// Namespaces of a container, told apart by `number`.
+pub(super) fn namespaces(number: u32) -> Namespaces {
+    Namespaces { mnt: number, net: number + 1, ipc: number + 2, uts: number + 3, pid: number + 4, user: 1 }
+}
+
+impl Stream {
+    /// A stream that begins with the runtime as found at attach.
+    pub(super) fn new() -> Stream {
+        let mut stream = Stream::default();
+        stream.found(0, RUNTIME, Role::Runtime, "/usr/bin/containerd");
+        let node = [("boot_id", "b00t"), ("kernel", "6.1"), ("probe.exec", "tracepoint")];
+        let node = node.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
+        stream.record(0, 1, Event::Node(node));
+        stream.record(0, 1, Event::Clock { realtime: 1_000_000_000_000 });
+        stream
+    }
+
+    pub(super) fn record(&mut self, at: u64, pid: u32, event: Event) {
+        self.thread_record(at, pid, pid, event);
+    }
+
+    fn thread_record(&mut self, at: u64, pid: u32, tid: u32, event: Event) {
+        let at = at + self.offset;
+        self.items.push((at, Item::Record(Record { at: ns(at), tgid: Tgid(pid), tid: Tid(tid), event })));
+    }
+
+    pub(super) fn found(&mut self, at: u64, pid: u32, role: Role, command: &str) {
+        let argv = words(command);
+        let process = Process {
+            namespaces: Namespaces::default(),
+            parent: Tgid(1),
+            role,
+            exe: argv[0].clone(),
+            argv,
+            cgroup: "/system.slice/containerd.service".into(),
+        };
+        self.record(at, pid, Event::Process(process));
+    }
+
+    pub(super) fn fork(&mut self, at: u64, parent: u32, child: u32) {
+        let task = NewTask { child: Tgid(child), parent: Tgid(parent), clone_flags: 0x11, cgroup: CgroupId(1) };
+        self.record(at, parent, Event::NewTask(task));
+    }
+
+    pub(super) fn exec(&mut self, at: u64, parent: u32, pid: u32, command: &str) {
+        self.record(at, pid, Event::Exec(exec_of(parent, command)));
+    }
+
+    pub(super) fn exec_in_container(&mut self, at: u64, parent: u32, pid: u32, command: &str, number: u32) {
+        let namespaces = namespaces(number);
+        let exec = Exec { container: true, namespaces, oom_score_adj: 1000, ..exec_of(parent, command) };
+        self.record(at, pid, Event::Exec(exec));
+    }
+
+    pub(super) fn exit(&mut self, at: u64, pid: u32, status: u8) {
+        self.record(at, pid, Event::Exit(Exit { status: Some(status), signal: None, comm: String::new() }));
+    }
+
+    /// fork, exec and exit of a process.
+    pub(super) fn process(&mut self, times: (u64, u64), parent: u32, pid: u32, command: &str) {
+        self.fork(times.0 - 10, parent, pid);
+        self.exec(times.0, parent, pid, command);
+        self.exit(times.1, pid, 0);
+    }
+
+    /// A plugin's fork, exec and exit.
+    pub(super) fn cni(&mut self, times: (u64, u64), parent: u32, pid: u32, plugin: &str, env: &[(String, String)]) {
+        self.fork(times.0 - 10, parent, pid);
+        let exec = Exec { cni: env.to_vec(), ..exec_of(parent, &format!("/opt/cni/bin/{plugin}")) };
+        self.record(times.0, pid, Event::Exec(exec));
+        self.exit(times.1, pid, 0);
+    }
+
+    pub(super) fn sys(&mut self, times: (u64, u64), thread: (u32, u32), sys: Sys, flags: u64, strings: [&str; 3]) {
+        self.failing_sys(times, thread, sys, flags, strings, 0);
+    }
+
+    pub(super) fn failing_sys(
+        &mut self,
+        times: (u64, u64),
+        thread: (u32, u32),
+        sys: Sys,
+        flags: u64,
+        strings: [&str; 3],
+        ret: i64,
+    ) {
+        let args = if sys == Sys::Mount { [0, 0, 0, flags, 0] } else { [flags, 0, 0, 0, 0] };
+        let enter = ns(times.0 + self.offset);
+        let strings = strings.map(str::to_owned);
+        let call = Syscall { sys, enter, ret, args, namespaces: Namespaces::default(), strings };
+        self.thread_record(times.1, thread.0, thread.1, Event::Syscall(call));
+    }
+
+    pub(super) fn cgroup(&mut self, at: u64, pid: u32, op: CgroupOp, path: &str, task: Option<u32>) {
+        let cgroup =
+            Cgroup { op, hierarchy: 0, id: CgroupId(7), task: task.map(Tgid), threadgroup: true, path: path.into() };
+        self.record(at, pid, Event::Cgroup(cgroup));
+    }
+
+    pub(super) fn write(&mut self, times: (u64, u64), pid: u32, dir: &str, file: &str, value: &str) {
+        let exit = ns(times.1 + self.offset);
+        let (dir, file, value) = (dir.into(), file.into(), value.into());
+        self.record(
+            times.0,
+            pid,
+            Event::CgroupWrite(CgroupWrite { exit, ret: 1, cgroup: CgroupId(7), dir, file, value }),
+        );
+    }
+
+    pub(super) fn tick(&mut self, at: u64) {
+        self.record(at, 1, Event::Tick);
+    }
+
+    fn push(&mut self, at: u64, event: CallEvent) {
+        self.items.push((at + self.offset, Item::Call(event)));
+    }
+
+    /// A CRI call from `times.0` to `times.1`; the reply is OK with these fields.
+    pub(super) fn call(&mut self, times: (u64, u64), method: &str, request: &[(Field, &str)], reply: &[(Field, &str)]) {
+        let key = self.begin_call(times.0, method, request);
+        let at = ns(times.1 + self.offset);
+        self.push(times.1, CallEvent::Response { key, at, fields: fields(reply) });
+        self.end_call(times.1, key, Ending::Status { code: 0, message: String::new() });
+    }
+
+    /// A call that fails.
+    pub(super) fn failing_call(&mut self, times: (u64, u64), method: &str, request: &[(Field, &str)], message: &str) {
+        let key = self.begin_call(times.0, method, request);
+        self.end_call(times.1, key, Ending::Status { code: 2, message: message.into() });
+    }
+
+    pub(super) fn begin_call(&mut self, at: u64, method: &str, request: &[(Field, &str)]) -> CallKey {
+        let service = if method == "PullImage" { "runtime.v1.ImageService" } else { "runtime.v1.RuntimeService" };
+        self.begin(at, Protocol::Grpc, service, method, fields(request))
+    }
+
+    fn begin(&mut self, at: u64, protocol: Protocol, service: &str, method: &str, fields: Fields) -> CallKey {
+        self.streams += 2;
+        let key = CallKey { conn: ConnId(self.offset + 1), stream: self.streams };
+        let time = ns(at + self.offset);
+        let start = CallStart {
+            key,
+            at: time,
+            protocol,
+            service: service.into(),
+            method: method.into(),
+            source: MethodSource::Literal,
+            user_agent: Some("test".into()),
+            client: None,
+            timeout_ns: None,
+        };
+        self.push(at, CallEvent::Start(start));
+        self.push(at, CallEvent::Request { key, at: time, fields });
+        key
+    }
+
+    pub(super) fn end_call(&mut self, at: u64, key: CallKey, ending: Ending) {
+        self.push(at, CallEvent::End { key, at: ns(at + self.offset), ending });
+    }
+
+    /// A task call of the runtime to a shim.
+    pub(super) fn task(&mut self, times: (u64, u64), method: &str, id: &str, pid: u32) {
+        let request = fields(&[(Field::TaskId, id)]);
+        let key = self.begin(times.0, Protocol::Ttrpc, "containerd.task.v2.Task", method, request);
+        let at = ns(times.1 + self.offset);
+        let fields = Fields(vec![(Field::Pid, Value::Number(u64::from(pid)))]);
+        self.push(times.1, CallEvent::Response { key, at, fields });
+        self.end_call(times.1, key, Ending::Status { code: 0, message: String::new() });
+    }
+
+    /// Removes what `fits`.
+    pub(super) fn without(mut self, fits: impl Fn(u64, &Item) -> bool) -> Stream {
+        self.items.retain(|(at, item)| !fits(*at, item));
+        self
+    }
+
+    /// Feeds all, in the order of time; finished traces, then those that are open.
+    pub(super) fn feed(mut self, config: Config) -> Vec<Trace> {
+        self.items.sort_by_key(|(at, _)| *at);
+        let mut lifecycle = Lifecycle::new(config);
+        let mut updates = Vec::new();
+        for (_, item) in &self.items {
+            match item {
+                Item::Record(record) => lifecycle.feed(record, &mut updates),
+                Item::Call(event) => lifecycle.call(event, &mut updates),
+            }
+        }
+        let finished = updates.into_iter().filter_map(|update| match update {
+            Update::Finished(trace) => Some(*trace),
+            Update::Started(_) => None,
+        });
+        finished.chain(lifecycle.open()).collect()
+    }
+}
+
+pub(super) fn fields(pairs: &[(Field, &str)]) -> Fields {
+    let value = |field: &Field, text: &str| match (field, text.parse()) {
+        (Field::ContainerAttempt | Field::PodAttempt, Ok(number)) => Value::Number(number),
+        _ => Value::Text(text.to_owned()),
+    };
+    Fields(pairs.iter().map(|(field, text)| (*field, value(field, text))).collect())
+}
+
+fn words(command: &str) -> Vec<String> {
+    // `a b [c d]`: brackets keep words together, as in a title.
+    command.split(' ').map(str::to_owned).collect()
+}
+
+fn exec_of(parent: u32, command: &str) -> Exec {
+    // `FILE: ARGV` where the file is not argv[0].
+    let (filename, argv) = match command.split_once(": ") {
+        Some((file, argv)) => (file.to_owned(), words(argv)),
+        None => (words(command)[0].clone(), words(command)),
+    };
+    Exec {
+        parent: Tgid(parent),
+        cgroup: CgroupId(1),
+        namespaces: Namespaces::default(),
+        container: false,
+        incomplete: false,
+        comm: "exe".into(),
+        oom_score_adj: 0,
+        filename,
+        argv,
+        cni: Vec::new(),
+    }
+}

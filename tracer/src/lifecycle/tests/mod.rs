@@ -1,0 +1,25 @@
+//! The lifecycle on synthetic streams.
+
+mod containerd;
+mod dsl;
+mod failures;
+mod properties;
+mod render;
+mod starts;
+
+use self::dsl::Stream;
+use crate::engine::Config;
+use crate::trace::Trace;
+
+/// Feeds a stream with the default settings and compares the traces' text.
+fn check(stream: Stream, expect: expect_test::Expect) -> Vec<Trace> {
+    let traces = stream.feed(Config::default());
+    expect.assert_eq(&traces.iter().map(render::trace).collect::<String>());
+    for trace in &traces {
+        assert_eq!(trace.stages.iter().map(|stage| stage.self_ns).sum::<u64>(), trace.total_ns);
+        for span in &trace.spans {
+            assert!(crate::trace::lookup(&span.stage).is_some(), "{} is not registered", span.stage);
+        }
+    }
+    traces
+}

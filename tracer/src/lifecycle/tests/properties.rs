@@ -1,0 +1,70 @@
+//! Whatever the order, and whatever is missing: no panic, and every trace adds up.
+
+use proptest::prelude::*;
+
+use super::containerd::{Pod, container, sandbox};
+use super::dsl::{Item, Stream};
+use crate::engine::{Config, Update};
+use crate::lifecycle::Lifecycle;
+use crate::trace::Trace;
+
+fn stream() -> Vec<Item> {
+    let mut s = Stream::new();
+    for (digit, name, pids) in [("1", "one", 1000), ("2", "two", 1050)] {
+        let pod = Pod::new(name, digit, pids);
+        s.offset += 500;
+        sandbox(&mut s, &pod);
+        container(&mut s, &pod, 80_000, "app", "/bin/app");
+    }
+    s.tick(5_000_000);
+    s.items.sort_by_key(|(at, _)| *at);
+    s.items.into_iter().map(|(_, item)| item).collect()
+}
+
+fn feed<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<Trace> {
+    let mut lifecycle = Lifecycle::new(Config::default());
+    let mut updates = Vec::new();
+    let mut open = Vec::new();
+    for (index, item) in items.enumerate() {
+        match item {
+            Item::Record(record) => lifecycle.feed(record, &mut updates),
+            Item::Call(event) => lifecycle.call(event, &mut updates),
+        }
+        if index % 16 == 0 {
+            open = lifecycle.open();
+        }
+    }
+    let all = updates.into_iter().map(|update| match update {
+        Update::Started(trace) | Update::Finished(trace) => *trace,
+    });
+    all.chain(open).collect()
+}
+
+fn adds_up(traces: &[Trace]) -> Result<(), TestCaseError> {
+    for trace in traces {
+        prop_assert_eq!(trace.stages.iter().map(|s| s.self_ns).sum::<u64>(), trace.total_ns);
+        prop_assert!(trace.named_ns <= trace.total_ns);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order(items in Just(stream()).prop_shuffle()) {
+        adds_up(&feed(items.iter()))?;
+    }
+
+    #[test]
+    fn any_part(keep in prop::collection::vec(prop::bool::weighted(0.8), 400)) {
+        let items = stream();
+        let kept = items.iter().zip(keep.iter().cycle()).filter(|(_, keep)| **keep).map(|(item, _)| item);
+        adds_up(&feed(kept))?;
+    }
+
+    #[test]
+    fn twice_the_same(items in Just(stream()).prop_shuffle()) {
+        prop_assert_eq!(format!("{:?}", feed(items.iter())), format!("{:?}", feed(items.iter())));
+    }
+}

@@ -1,0 +1,401 @@
+//! Starts that succeed.
+
+use expect_test::expect;
+
+use super::containerd::{Pod, container, create_container, sandbox};
+use super::dsl::{Item, RUNTIME, Stream, id};
+use super::{check, render};
+use crate::cri::{CallEvent, Field};
+use crate::engine::Config;
+use crate::record::{CgroupOp, Event, Role};
+use crate::trace::Outcome;
+
+fn one() -> Stream {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    s.offset = 1_000_000;
+    s.cgroup(0, 1, CgroupOp::Mkdir, &format!("/kubepods/burstable/pod{}", pod.uid), None);
+    s.offset = 1_002_000;
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/sleep");
+    s.tick(5_000_000);
+    s
+}
+
+#[test]
+fn containerd_1_6() {
+    let traces = check(
+        one(),
+        expect![[r#"
+            complete default/web total 134000 named 39400
+              kubelet.prepare (pod cgroup) 0..2000 self 2000 *
+              sandbox (RunPodSandbox) 2000..78000 self 15100 code 0 *
+                sandbox.netns (network namespace) 3000..3700 self 700 *
+                sandbox.cni (CNI) 5000..42000 self 1000 *
+                  sandbox.cni.loopback 5000..8000 self 100 pid 1001 *
+                  sandbox.cni.bridge 5100..32000 self 21900 pid 1002 *
+                    sandbox.cni.host-local 22000..27000 self 5000 pid 1003 *
+                  sandbox.cni.portmap 33000..42000 self 9000 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 43000..45000 self 2000 pid 1010 *
+                sandbox.rootfs (mount rootfs) 46200..46400 self 200 *
+                sandbox.oci.create (runc create) 47000..62000 self 10900 pid 1020 *
+                  sandbox.oci.create.self_clone (self clone) 49200..50200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 49500..49900 self 0
+                  sandbox.oci.create.namespaces 51100..52000 self 900 *
+                  sandbox.oci.create.mounts 55000..56200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 59000..59100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 62000..65000 self 3000 *
+                sandbox.oci.start (runc start) 65000..68000 self 3000 pid 1024 *
+              kubelet.gap (between calls) 78000..82000 self 4000 *
+              container.create (CreateContainer) 82000..90000 self 8000 code 0 *
+              kubelet.gap (between calls) 90000..92000 self 2000 *
+              container.start (StartContainer) 92000..134000 self 18800 code 0 *
+                container.start.shim (shim start) 93000..95000 self 2000 pid 1130 *
+                container.start.rootfs (mount rootfs) 97200..97400 self 200 *
+                container.start.oci.create (runc create) 98000..113000 self 10900 pid 1120 *
+                  container.start.oci.create.self_clone (self clone) 100200..101200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 100500..100900 self 0
+                  container.start.oci.create.namespaces 102100..103000 self 900 *
+                  container.start.oci.create.mounts 106000..107200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 110000..110100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 113000..116000 self 3000 *
+                container.start.oci.start (runc start) 116000..119000 self 3000 pid 1124 *
+                container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 1123 exec /bin/sleep at 119000 [cpu.max=50000 100000, memory.max=134217728]
+        "#]],
+    );
+    let trace = &traces[0];
+    expect![[r#"
+        kubelet.prepare wall 2000 self 2000 count 1
+        sandbox wall 76000 self 0 count 1
+        sandbox.runtime wall 15100 self 15100 count 1
+        sandbox.netns wall 700 self 700 count 1
+        sandbox.cni wall 37000 self 1000 count 1
+        sandbox.cni.loopback wall 3000 self 100 count 1
+        sandbox.cni.bridge wall 26900 self 21900 count 1
+        sandbox.cni.host-local wall 5000 self 5000 count 1
+        sandbox.cni.portmap wall 9000 self 9000 count 1
+        sandbox.shim wall 2000 self 2000 count 1
+        sandbox.rootfs wall 200 self 200 count 1
+        sandbox.oci.create wall 15000 self 10900 count 1
+        sandbox.oci.create.self_clone wall 1000 self 1000 count 1
+        sandbox.oci.create.cgroup_join wall 400 self 0 count 1
+        sandbox.oci.create.namespaces wall 900 self 900 count 1
+        sandbox.oci.create.mounts wall 1300 self 1300 count 2
+        sandbox.oci.create.limits wall 300 self 300 count 1
+        sandbox.oci.create.pivot wall 600 self 600 count 1
+        sandbox.oci.fifo_wait wall 3000 self 3000 count 1
+        sandbox.oci.start wall 3000 self 3000 count 1
+        kubelet.gap wall 6000 self 6000 count 2
+        container.create wall 8000 self 0 count 1
+        container.create.runtime wall 8000 self 8000 count 1
+        container.start wall 42000 self 0 count 1
+        container.start.runtime wall 18800 self 18800 count 1
+        container.start.shim wall 2000 self 2000 count 1
+        container.start.rootfs wall 200 self 200 count 1
+        container.start.oci.create wall 15000 self 10900 count 1
+        container.start.oci.create.self_clone wall 1000 self 1000 count 1
+        container.start.oci.create.cgroup_join wall 400 self 0 count 1
+        container.start.oci.create.namespaces wall 900 self 900 count 1
+        container.start.oci.create.mounts wall 1300 self 1300 count 2
+        container.start.oci.create.limits wall 300 self 300 count 1
+        container.start.oci.create.pivot wall 600 self 600 count 1
+        container.start.oci.fifo_wait wall 3000 self 3000 count 1
+        container.start.oci.start wall 3000 self 3000 count 1
+        container.exec wall 0 self 0 count 1
+    "#]]
+    .assert_eq(&render::stages(trace));
+    assert_eq!(trace.trace_id.len(), 32);
+    assert_eq!(trace.start_realtime, Some(1_001_000_000_000));
+    assert_eq!(trace.pod.qos.as_deref(), Some("burstable"));
+    assert_eq!(trace.sandbox.netns.as_deref(), Some("/var/run/netns/cni-web"));
+    assert_eq!(trace.sandbox.namespaces.map(|n| n.net), Some(1001));
+    assert_eq!(trace.containers[0].oom_score_adj, Some(1000));
+    assert_eq!(trace.node.probes["exec"], "tracepoint");
+}
+
+#[test]
+fn two_containers_and_a_pull() {
+    let mut s = Stream::new();
+    let pod = Pod::new("two", "2", 2000);
+    sandbox(&mut s, &pod);
+    s.call((77_000, 79_000), "PullImage", &[(Field::Image, "docker.io/library/busybox:1")], &[]);
+    container(&mut s, &pod, 80_000, "first", "/bin/first");
+    container(&mut s, &pod, 140_000, "second", "/bin/second");
+    s.tick(5_000_000);
+    let traces = check(
+        s,
+        expect![[r#"
+            complete default/two total 192000 named 51700
+              sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 3000..40000 self 1000 *
+                  sandbox.cni.loopback 3000..6000 self 100 pid 2001 *
+                  sandbox.cni.bridge 3100..30000 self 21900 pid 2002 *
+                    sandbox.cni.host-local 20000..25000 self 5000 pid 2003 *
+                  sandbox.cni.portmap 31000..40000 self 9000 pid 2004 ran=iptables 1 *
+                sandbox.shim (shim start) 41000..43000 self 2000 pid 2010 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 45000..60000 self 10900 pid 2020 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.mounts 53000..54200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
+                sandbox.oci.start (runc start) 63000..66000 self 3000 pid 2024 *
+              kubelet.gap (between calls) 76000..77000 self 1000 *
+              image.pull (PullImage) 77000..79000 self 2000 code 0 *
+              kubelet.gap (between calls) 79000..80000 self 1000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 18800 code 0 *
+                container.start.shim (shim start) 91000..93000 self 2000 pid 2150 *
+                container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+                container.start.oci.create (runc create) 96000..111000 self 10900 pid 2140 *
+                  container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.namespaces 100100..101000 self 900 *
+                  container.start.oci.create.mounts 104000..105200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
+                container.start.oci.start (runc start) 114000..117000 self 3000 pid 2144 *
+                container.exec (/bin/first) 117000..117000 self 0 pid 2143
+              kubelet.gap (between calls) 132000..140000 self 8000 *
+              container.create (CreateContainer) 140000..148000 self 8000 code 0 *
+              kubelet.gap (between calls) 148000..150000 self 2000 *
+              container.start (StartContainer) 150000..192000 self 18800 code 0 *
+                container.start.shim (shim start) 151000..153000 self 2000 pid 2230 *
+                container.start.rootfs (mount rootfs) 155200..155400 self 200 *
+                container.start.oci.create (runc create) 156000..171000 self 10900 pid 2220 *
+                  container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
+                  container.start.oci.create.namespaces 160100..161000 self 900 *
+                  container.start.oci.create.mounts 164000..165200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 168000..168100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 171000..174000 self 3000 *
+                container.start.oci.start (runc start) 174000..177000 self 3000 pid 2224 *
+                container.exec (/bin/second) 177000..177000 self 0 pid 2223
+            sandbox 2a pid 2023 shim 2011
+            container first 2c2 pid 2143 exec /bin/first at 117000 [cpu.max=50000 100000, memory.max=134217728]
+            container second 2c6 pid 2223 exec /bin/second at 177000 [cpu.max=50000 100000, memory.max=134217728]
+        "#]],
+    );
+    expect![[r#"
+        sandbox wall 76000 self 0 count 1
+        sandbox.runtime wall 15100 self 15100 count 1
+        sandbox.netns wall 700 self 700 count 1
+        sandbox.cni wall 37000 self 1000 count 1
+        sandbox.cni.loopback wall 3000 self 100 count 1
+        sandbox.cni.bridge wall 26900 self 21900 count 1
+        sandbox.cni.host-local wall 5000 self 5000 count 1
+        sandbox.cni.portmap wall 9000 self 9000 count 1
+        sandbox.shim wall 2000 self 2000 count 1
+        sandbox.rootfs wall 200 self 200 count 1
+        sandbox.oci.create wall 15000 self 10900 count 1
+        sandbox.oci.create.self_clone wall 1000 self 1000 count 1
+        sandbox.oci.create.cgroup_join wall 400 self 0 count 1
+        sandbox.oci.create.namespaces wall 900 self 900 count 1
+        sandbox.oci.create.mounts wall 1300 self 1300 count 2
+        sandbox.oci.create.limits wall 300 self 300 count 1
+        sandbox.oci.create.pivot wall 600 self 600 count 1
+        sandbox.oci.fifo_wait wall 3000 self 3000 count 1
+        sandbox.oci.start wall 3000 self 3000 count 1
+        kubelet.gap wall 14000 self 14000 count 5
+        image.pull wall 2000 self 0 count 1
+        image.pull.runtime wall 2000 self 2000 count 1
+        container.create wall 16000 self 0 count 2
+        container.create.runtime wall 16000 self 16000 count 2
+        container.start wall 84000 self 0 count 2
+        container.start.runtime wall 37600 self 37600 count 2
+        container.start.shim wall 4000 self 4000 count 2
+        container.start.rootfs wall 400 self 400 count 2
+        container.start.oci.create wall 30000 self 21800 count 2
+        container.start.oci.create.self_clone wall 2000 self 2000 count 2
+        container.start.oci.create.cgroup_join wall 800 self 0 count 2
+        container.start.oci.create.namespaces wall 1800 self 1800 count 2
+        container.start.oci.create.mounts wall 2600 self 2600 count 4
+        container.start.oci.create.limits wall 600 self 600 count 2
+        container.start.oci.create.pivot wall 1200 self 1200 count 2
+        container.start.oci.fifo_wait wall 6000 self 6000 count 2
+        container.start.oci.start wall 6000 self 6000 count 2
+        container.exec wall 0 self 0 count 2
+    "#]]
+    .assert_eq(&render::stages(&traces[0]));
+}
+
+#[test]
+fn host_network() {
+    let mut s = Stream::new();
+    let pod = Pod { host_network: true, ..Pod::new("host", "3", 3000) };
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    // Before the reply the sandbox is known by its cgroup path alone.
+    let mut early = s.clone().without(|at, _| at > 60_000);
+    early.tick(60_000);
+    let open = early.feed(Config::default());
+    assert_eq!(open[0].outcome, Outcome::InProgress);
+    assert_eq!(open[0].sandbox.id.as_ref().map(|id| id.as_str()), Some(pod.sandbox.as_str()));
+    check(
+        s,
+        expect![[r#"
+        complete default/host total 132000 named 24400
+          sandbox (RunPodSandbox) 0..76000 self 52800 code 0 *
+            sandbox.shim (shim start) 41000..43000 self 2000 pid 3010 *
+            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+            sandbox.oci.create (runc create) 45000..60000 self 11100 pid 3020 *
+              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+              sandbox.oci.create.namespaces 49300..50000 self 700 *
+              sandbox.oci.create.mounts 53000..54200 self 1200 *
+              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+              sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
+            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 3024 *
+          kubelet.gap (between calls) 76000..80000 self 4000 *
+          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+          kubelet.gap (between calls) 88000..90000 self 2000 *
+          container.start (StartContainer) 90000..132000 self 18800 code 0 *
+            container.start.shim (shim start) 91000..93000 self 2000 pid 3130 *
+            container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+            container.start.oci.create (runc create) 96000..111000 self 10900 pid 3120 *
+              container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+              container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+              container.start.oci.create.namespaces 100100..101000 self 900 *
+              container.start.oci.create.mounts 104000..105200 self 1200 *
+              container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+              container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+              container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+            container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
+            container.start.oci.start (runc start) 114000..117000 self 3000 pid 3124 *
+            container.exec (/bin/app) 117000..117000 self 0 pid 3123
+        sandbox 3a pid 3023 shim 3011
+        container app 3c1 pid 3123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
+    "#]],
+    );
+}
+
+#[test]
+fn two_pods_at_once() {
+    let mut s = Stream::new();
+    let (one, two) = (Pod::new("one", "4", 4000), Pod::new("two", "5", 5000));
+    let alone = |pod: &Pod| {
+        let mut s = Stream::new();
+        sandbox(&mut s, pod);
+        container(&mut s, pod, 80_000, "app", "/bin/app");
+        s.tick(5_000_000);
+        s.feed(Config::default()).iter().map(render::trace).collect::<String>()
+    };
+    for (pod, offset) in [(&one, 0), (&two, 70)] {
+        s.offset = offset;
+        sandbox(&mut s, pod);
+        container(&mut s, pod, 80_000, "app", "/bin/app");
+    }
+    s.offset = 0;
+    s.tick(5_000_000);
+    let both: Vec<String> = s.feed(Config::default()).iter().map(render::trace).collect();
+    assert_eq!(both, [alone(&one), alone(&two)]);
+}
+
+#[test]
+fn as_many_containers_as_wanted() {
+    let s = one().without(|at, _| at > 1_500_000);
+    let traces = s.feed(Config { containers: Some(1), ..Config::default() });
+    assert_eq!(traces.len(), 1);
+    assert_eq!(traces[0].outcome, Outcome::Complete);
+}
+
+#[test]
+fn a_late_container_reopens() {
+    let mut s = one();
+    let pod = Pod::new("web", "1", 1000);
+    container(&mut s, &pod, 6_000_000, "late", "/bin/late");
+    s.tick(9_000_000);
+    let traces = s.feed(Config::default());
+    assert_eq!(traces.iter().map(|t| t.containers.len()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(traces[0].trace_id, traces[1].trace_id);
+    assert!(traces.iter().all(|trace| trace.outcome == Outcome::Complete));
+}
+
+#[test]
+fn others_are_not_part() {
+    let mut s = one();
+    let quiet = render::trace(&one().feed(Config::default())[0]);
+    // podlapse's own call, an exec probe, a restart, polling.
+    s.found(0, 50, Role::Myself, "podlapse trace");
+    let key = s.begin_call(90_000, "RunPodSandbox", &[(Field::PodUid, "x")]);
+    for (_, item) in &mut s.items {
+        if let Item::Call(CallEvent::Start(start)) = item
+            && start.key == key
+        {
+            start.client = Some(crate::ids::Tgid(50));
+        }
+    }
+    let app = id("1c9");
+    s.process((133_000, 134_000), 1011, 1700, &format!("runc --root /r exec --process /tmp/p --detach {app}"));
+    s.fork(133_500, 1700, 1701);
+    s.exec_in_container(133_600, 1011, 1701, "/bin/probe", 1000);
+    s.call((90_000, 91_000), "ContainerStatus", &[(Field::ContainerId, &app)], &[]);
+    let restart =
+        [(Field::SandboxId, id("1a")), (Field::ContainerName, "app".into()), (Field::ContainerAttempt, "1".into())];
+    let restart: Vec<(Field, &str)> = restart.iter().map(|(field, text)| (*field, text.as_str())).collect();
+    s.call((100_000, 101_000), "CreateContainer", &restart, &[(Field::ContainerId, &id("1cf"))]);
+    s.call((102_000, 103_000), "StartContainer", &[(Field::ContainerId, &id("1cf"))], &[]);
+    let traces = s.feed(Config::default());
+    assert_eq!(traces.iter().map(render::trace).collect::<Vec<_>>(), [quiet]);
+}
+
+#[test]
+fn pids_are_used_again() {
+    let mut s = one();
+    let mut again = Stream::new();
+    // Another pod with the same pids, and the exit of one process of the first is never seen.
+    let pod = Pod::new("next", "6", 1000);
+    again.offset = 3_000_000;
+    sandbox(&mut again, &pod);
+    container(&mut again, &pod, 80_000, "app", "/bin/other");
+    again.tick(5_000_000);
+    let alone: Vec<String> = again.clone().feed(Config::default()).iter().map(render::trace).collect();
+    s.items.extend(again.items);
+    s = s.without(|at, item| {
+        let lost = matches!(item, Item::Record(r) if matches!(r.event, Event::Exit(_)) && r.tgid.0 == 1004);
+        lost && at < 3_000_000
+    });
+    let traces = s.feed(Config::default());
+    let next: Vec<String> =
+        traces.iter().filter(|t| t.pod.name.as_deref() == Some("next")).map(render::trace).collect();
+    assert_eq!(next, alone);
+    let portmap = traces[0].spans.iter().find(|span| span.name == "portmap").expect("portmap");
+    assert_eq!(portmap.process.as_ref().and_then(|p| p.exit_code), None);
+}
+
+#[test]
+fn a_stopped_sandbox_settles_at_once() {
+    let mut s = one().without(|at, _| at > 2_000_000);
+    s.offset = 1_200_000;
+    s.call((0, 1_000), "StopPodSandbox", &[(Field::SandboxId, &id("1a"))], &[]);
+    let traces = s.feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
+    let mut cut = Stream::new();
+    let pod = Pod::new("cut", "7", 7000);
+    sandbox(&mut cut, &pod);
+    create_container(&mut cut, &pod, 80_000, "app");
+    cut.call((90_000, 91_000), "StopPodSandbox", &[(Field::SandboxId, &pod.sandbox)], &[]);
+    let traces = cut.feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Failed));
+    assert_eq!(traces[0].verdict.as_ref().map(|v| v.reason.as_str()), Some("sandbox_stopped"));
+    let _ = RUNTIME;
+}

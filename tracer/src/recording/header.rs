@@ -1,0 +1,39 @@
+//! What a recording says of itself.
+
+use serde::{Deserialize, Serialize};
+
+/// The header line; fields that a later version adds are ignored by this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// `podlapse 0.1.0`
+    pub tool: String,
+    /// RFC 3339.
+    pub created: String,
+    /// podlapse's own arguments and the first word of `-- COMMAND`; the rest of it may hold secrets.
+    pub arguments: Vec<String>,
+    /// [`crate::engine::Config::settle_ns`]
+    pub settle_ns: u64,
+    /// [`crate::engine::Config::containers`]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<u32>,
+    /// Which starts the run was about; replay selects the same.
+    #[serde(default)]
+    pub selection: Selection,
+}
+
+/// Which starts a run was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Namespace and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<(String, String)>,
+    /// UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// How many; absent is all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// Only those that began while COMMAND ran.
+    #[serde(default)]
+    pub command: bool,
+}

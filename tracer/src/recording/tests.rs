@@ -1,0 +1,200 @@
+//! Round trip, every kind of bad file, and what the file may never hold.
+
+use std::fs;
+use std::io::{self, Cursor, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
+use crate::record::{Bytes, Direction, Event, Exec, Record};
+
+fn header() -> Header {
+    Header {
+        tool: "podlapse test".into(),
+        created: "2026-01-01T00:00:00Z".into(),
+        arguments: vec!["record".into()],
+        settle_ns: 2_000_000_000,
+        containers: None,
+        selection: Selection { pod: Some(("default".into(), "web".into())), next: Some(1), ..Selection::default() },
+    }
+}
+
+fn record(at: u64, event: Event) -> Record {
+    Record { at: MonotonicNs(at), tgid: Tgid(1), tid: Tid(1), event }
+}
+
+fn bytes(data: &[u8]) -> Event {
+    Event::Bytes(Bytes {
+        conn: ConnId(1),
+        offset: 0,
+        other_at: MonotonicNs(0),
+        fd: 3,
+        direction: Direction::In,
+        len: u32::try_from(data.len()).unwrap(),
+        data: data.to_vec(),
+    })
+}
+
+/// Three frames of two records each.
+fn file() -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+    for second in 0..3u64 {
+        writer.write(&mut record(second * 10_000_000_000, bytes(b"payload"))).unwrap();
+        writer.write(&mut record(second * 10_000_000_000 + 1_000_000_000, Event::Tick)).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn read(file: &[u8]) -> (Vec<Record>, Option<String>) {
+    let mut records = Vec::new();
+    let mut reader = match Reader::new(Box::new(Cursor::new(file.to_vec()))) {
+        Ok(reader) => reader,
+        Err(error) => return (records, Some(error.to_string())),
+    };
+    loop {
+        match reader.read() {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => return (records, None),
+            Err(error) => return (records, Some(error.to_string())),
+        }
+    }
+}
+
+#[test]
+fn round_trip_with_payload_zeroed() {
+    let (records, error) = read(&file());
+    assert_eq!(error, None);
+    assert_eq!(records.len(), 6);
+    assert_eq!(records[0], record(0, bytes(&[0; 7])));
+    assert_eq!(records[5], record(21_000_000_000, Event::Tick));
+    let reader = Reader::new(Box::new(Cursor::new(file()))).unwrap();
+    assert_eq!(reader.header(), &header());
+}
+
+#[test]
+fn the_engine_is_fed_what_the_file_holds() {
+    let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+    let mut exec = Exec {
+        parent: Tgid(1),
+        cgroup: crate::ids::CgroupId(1),
+        namespaces: crate::record::Namespaces::default(),
+        container: true,
+        incomplete: false,
+        comm: "sh".into(),
+        oom_score_adj: 0,
+        filename: "/bin/sh".into(),
+        argv: vec!["sh".into(), "-c".into(), "SECRET".into()],
+        cni: Vec::new(),
+    };
+    let mut seen = record(0, Event::Exec(exec.clone()));
+    writer.write(&mut seen).unwrap();
+    exec.argv.truncate(1);
+    assert_eq!(seen, record(0, Event::Exec(exec)));
+    assert_eq!(read(&writer.finish().unwrap()).0, [seen]);
+}
+
+/// Cut anywhere, a recording gives a prefix of its records and never panics.
+#[test]
+fn truncated_anywhere() {
+    let whole = file();
+    let (all, _) = read(&whole);
+    let mut clean_ends = 0;
+    for end in 0..whole.len() {
+        let (records, error) = read(&whole[..end]);
+        assert_eq!(records, all[..records.len()]);
+        clean_ends += usize::from(error.is_none());
+    }
+    assert_eq!(clean_ends, 2, "only between two frames; a head alone is truncated, a run has records");
+}
+
+#[test]
+fn damaged_anywhere() {
+    let whole = file();
+    let (all, _) = read(&whole);
+    let body = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(1).unwrap().0 + 1;
+    for at in body..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        let (records, error) = read(&damaged);
+        assert!(error.is_some(), "damage at {at} went unseen");
+        assert!(records.len() <= all.len() && error.unwrap().starts_with("recording is "));
+    }
+}
+
+#[test]
+fn what_is_not_a_recording() {
+    for garbage in
+        [&b""[..], b"\n", b"podlapse-recording", b"podlapse-recording one\n{}\n", b"\x7fELF\0\0", &[0xff; 500]]
+    {
+        let error = read(garbage).1.unwrap();
+        assert_eq!(error, "not a podlapse recording: name a file that `podlapse record` wrote");
+    }
+    let newer = read(b"podlapse-recording 2\nanything").1.unwrap();
+    assert_eq!(newer, "recording has format version 2, this podlapse reads up to 1: use a newer podlapse");
+    let header = read(b"podlapse-recording 1\n{\"tool\":1}\n").1.unwrap();
+    assert!(header.starts_with("recording's header is damaged: "), "{header}");
+    let long = [b"podlapse-recording 1\n".to_vec(), vec![b' '; 70_000]].concat();
+    assert_eq!(read(&long).1.unwrap(), "recording's header is damaged: its line is too long");
+}
+
+/// Readable while it is being written: what is a second old is in the file.
+#[test]
+fn flushed_each_second() {
+    let path = tempfile::tempdir().unwrap();
+    let path = path.path().join("rec");
+    let mut writer = Writer::create(&path, false, &header()).unwrap();
+    for tick in 0..=10 {
+        writer.write(&mut record(tick * 100_000_000, Event::Tick)).unwrap();
+    }
+    assert_eq!(read(&fs::read(&path).unwrap()).0.len(), 11);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn never_over_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |name: &str, force| {
+        let path = dir.path().join(name);
+        let error = Writer::create(&path, force, &header()).err()?;
+        Some(error.to_string().replace(dir.path().to_str().unwrap(), "DIR"))
+    };
+    fs::write(dir.path().join("old"), "old").unwrap();
+    symlink(dir.path().join("old"), dir.path().join("link")).unwrap();
+    symlink(dir.path().join("nowhere"), dir.path().join("dangling")).unwrap();
+    fs::create_dir(dir.path().join("dir")).unwrap();
+    let symlink = "is a symlink: a recording never replaces one, choose another name";
+    assert_eq!(create("old", false).unwrap(), "DIR/old exists: choose another name, or --force to replace it");
+    assert_eq!(create("link", true).unwrap(), format!("DIR/link {symlink}"));
+    assert_eq!(create("dangling", true).unwrap(), format!("DIR/dangling {symlink}"));
+    assert!(create("dir", true).unwrap().starts_with("DIR/dir is a directory"));
+    assert!(create("no/such", true).unwrap().starts_with("cannot create the recording DIR/no/such: "));
+    assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"old");
+    assert_eq!(create("old", true), None);
+    assert_eq!(create("new", false), None);
+}
+
+struct Full(usize);
+
+impl Write for Full {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let len = data.len().min(self.0);
+        self.0 -= len;
+        if len == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(len) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn disk_full() {
+    let mut writer = Writer::new(Full(1000), &header()).unwrap();
+    let error = (0..1000).find_map(|s| writer.write(&mut record(s * 2_000_000_000, Event::Tick)).err()).or_else(|| {
+        (0..1000).find_map(|s| {
+            writer.write(&mut record(s, Event::Tick)).ok()?;
+            writer.flush().err()
+        })
+    });
+    assert!(error.unwrap().to_string().starts_with("no space left for the recording"));
+}

@@ -1,0 +1,92 @@
+//! The registry of stages: every name that a span, a verdict or a metric may carry. A new stage is one line here.
+
+/// What the edges of a stage are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Edges {
+    /// Start and end of a call on the socket. Its self time is reported as its `.runtime` stage.
+    Call,
+    /// Kernel or ttrpc signs on both sides.
+    Signs,
+    /// What remains inside a call.
+    Remainder,
+    /// Between signs of others; what happens inside is not seen.
+    Gap,
+    /// One instant.
+    Point,
+}
+
+/// One stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// Dotted name; a leading `*` stands for each call stage, a trailing `*` for a name that the node gives.
+    pub pattern: &'static str,
+    /// Its edges.
+    pub edges: Edges,
+    /// What it is, in a line.
+    pub doc: &'static str,
+}
+
+const fn stage(pattern: &'static str, edges: Edges, doc: &'static str) -> Stage {
+    Stage { pattern, edges, doc }
+}
+
+/// All stages, in the order of a start.
+pub const STAGES: &[Stage] = &[
+    stage("kubelet.prepare", Edges::Gap, "pod cgroup made, no CRI call yet"),
+    stage("kubelet.gap", Edges::Gap, "between two CRI calls of one pod"),
+    stage("sandbox", Edges::Call, "RunPodSandbox, request to response"),
+    stage("sandbox.netns", Edges::Signs, "unshare(NEWNET) to the bind mount of the namespace's path"),
+    stage("sandbox.cni", Edges::Signs, "first CNI plugin's exec to the last one's exit"),
+    stage("sandbox.cni.*", Edges::Signs, "one CNI plugin process, exec to exit; a delegate is below its caller"),
+    stage("image.pull", Edges::Call, "PullImage, request to response"),
+    stage("container.create", Edges::Call, "CreateContainer, request to response"),
+    stage("container.start", Edges::Call, "StartContainer, request to response"),
+    stage("*.shim", Edges::Signs, "shim starter's exec to its exit, which says that the daemon listens"),
+    stage("*.rootfs", Edges::Signs, "mount of the root file system by the shim"),
+    stage("*.oci.create", Edges::Signs, "runtime create, exec to exit"),
+    stage("*.oci.create.self_clone", Edges::Signs, "the runtime seals and re-executes its own binary"),
+    stage("*.oci.create.cgroup_join", Edges::Signs, "first mkdir of the cgroup to the last attach"),
+    stage("*.oci.create.namespaces", Edges::Signs, "first to last setns, unshare or clone of init's namespaces"),
+    stage("*.oci.create.mounts", Edges::Signs, "first to last mount by init, before or after its pivot_root"),
+    stage("*.oci.create.limits", Edges::Signs, "first to last write to a file of the container's cgroup"),
+    stage("*.oci.create.hooks", Edges::Signs, "one OCI hook process, exec to exit"),
+    stage("*.oci.create.pivot", Edges::Signs, "pivot_root to the umount of the old root"),
+    stage("*.oci.fifo_wait", Edges::Signs, "created, not yet told to start"),
+    stage("*.oci.start", Edges::Signs, "runtime start's exec to the entrypoint's execve"),
+    stage("*.runtime", Edges::Remainder, "what remains inside the call"),
+    stage("container.exec", Edges::Point, "the entrypoint's execve; from the response on where that came first"),
+];
+
+/// The stages of calls, for which a leading `*` stands.
+const CALLS: [&str; 4] = ["sandbox", "image.pull", "container.create", "container.start"];
+
+/// The registry's entry for `name`; exact names win over patterns.
+pub fn lookup(name: &str) -> Option<&'static Stage> {
+    let fits = |stage: &&Stage| {
+        if let Some(below) = stage.pattern.strip_prefix('*') {
+            name.strip_suffix(below).is_some_and(|call| CALLS.contains(&call))
+        } else if let Some(above) = stage.pattern.strip_suffix('*') {
+            name.strip_prefix(above).is_some_and(|rest| !rest.is_empty())
+        } else {
+            stage.pattern == name
+        }
+    };
+    let exact = STAGES.iter().find(|stage| stage.pattern == name);
+    exact.or_else(|| STAGES.iter().find(fits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_find_their_stage() {
+        let edges = |name| lookup(name).map(|stage| stage.edges);
+        assert_eq!(edges("sandbox"), Some(Edges::Call));
+        assert_eq!(edges("sandbox.cni.bridge"), Some(Edges::Signs));
+        assert_eq!(edges("container.start.oci.create.pivot"), Some(Edges::Signs));
+        assert_eq!(edges("image.pull.runtime"), Some(Edges::Remainder));
+        assert_eq!(edges("sandbox.cni."), None);
+        assert_eq!(edges("oci.create"), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! The entry: records in, calls out; and the same run of it for the sake of what a recording may keep.
+//!
+//! Never fails and never reads a connection's bytes as another's: a connection is its id, not its descriptor.
+
+use std::fmt;
+
+use super::connections::{Connection, Connections};
+use super::context::{Context, Counters, Limits};
+use super::piece::Mask;
+use super::session::Session;
+use crate::cri::{CallEvent, Ending};
+use crate::ids::{ConnId, MonotonicNs, Tgid};
+use crate::record::{Bytes, Socket, SocketOp};
+
+/// Decodes the calls of all watched connections.
+#[derive(Default)]
+pub struct Decoder {
+    connections: Connections,
+    counters: Counters,
+    limits: Limits,
+}
+
+/// What was read stays out of debug lines.
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("counters", &self.counters)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// A decoder that has seen nothing.
+    pub fn new(limits: Limits) -> Decoder {
+        Decoder { connections: Connections::default(), counters: Counters::default(), limits }
+    }
+
+    /// What was decoded so far, and what was not.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// A socket of a watched process changed; calls end with their connection.
+    pub fn socket(&mut self, at: MonotonicNs, tgid: Tgid, socket: &Socket, out: &mut Vec<CallEvent>) {
+        if socket.ret < 0 {
+            return;
+        }
+        let session = match socket.op {
+            SocketOp::Accept => Session::accepted(&socket.path),
+            SocketOp::Connect => Session::connected(),
+            SocketOp::Found => Session::found(&socket.path),
+            SocketOp::Dup => {
+                let old = self.connections.name(socket.conn, (tgid, socket.fd));
+                self.ended(old, at, &Ending::ConnectionClosed, out);
+                return;
+            }
+            SocketOp::Close => {
+                let old = match socket.fd {
+                    // No descriptor: the socket itself was released.
+                    ..0 => self.connections.remove(socket.conn).map(|connection| (socket.conn, connection)),
+                    fd => self.connections.unname((tgid, fd)),
+                };
+                self.ended(old, at, &Ending::ConnectionClosed, out);
+                return;
+            }
+            SocketOp::Bind | SocketOp::Listen => return,
+        };
+        if socket.conn != ConnId(0) {
+            self.open(at, (tgid, socket.fd), socket.conn, session, socket.peer, out);
+        }
+    }
+
+    /// Payload of a watched connection.
+    pub fn bytes(&mut self, at: MonotonicNs, tgid: Tgid, bytes: &Bytes, out: &mut Vec<CallEvent>) {
+        self.read(at, tgid, bytes, out, Mask::off());
+    }
+
+    /// A watched process ended, and with it its descriptors.
+    pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
+        for descriptor in self.connections.descriptors(tgid) {
+            let old = self.connections.unname(descriptor);
+            self.ended(old, at, &Ending::ConnectionClosed, out);
+        }
+    }
+
+    fn read(&mut self, at: MonotonicNs, tgid: Tgid, bytes: &Bytes, out: &mut Vec<CallEvent>, mask: Mask<'_>) {
+        if !self.connections.contains(bytes.conn) {
+            // Its accept or connect was not seen.
+            self.open(at, (tgid, bytes.fd), bytes.conn, Session::found(""), None, out);
+        }
+        let renamed = self.connections.name(bytes.conn, (tgid, bytes.fd));
+        self.ended(renamed, at, &Ending::ConnectionClosed, out);
+        let Some(connection) = self.connections.get(bytes.conn) else { return };
+        let mut cx = Context {
+            at,
+            conn: bytes.conn,
+            client: connection.peer,
+            process: Some(tgid),
+            whole: true,
+            out,
+            counters: &mut self.counters,
+            limits: &self.limits,
+            mask,
+            undecoded: 0,
+        };
+        connection.session.bytes(bytes, &mut cx);
+        let undecoded = cx.undecoded;
+        if undecoded > 0 {
+            out.push(CallEvent::Undecoded { conn: bytes.conn, at, bytes: undecoded });
+        }
+    }
+
+    fn open(
+        &mut self,
+        at: MonotonicNs,
+        descriptor: (Tgid, i32),
+        id: ConnId,
+        session: Session,
+        peer: Option<Tgid>,
+        out: &mut Vec<CallEvent>,
+    ) {
+        let old = self.connections.insert(id, session, peer).map(|connection| (id, connection));
+        self.ended(old, at, &Ending::ConnectionClosed, out);
+        let renamed = self.connections.name(id, descriptor);
+        self.ended(renamed, at, &Ending::ConnectionClosed, out);
+        let evicted = self.connections.evict(self.limits.connections.max(1));
+        self.counters.connections_evicted += u64::from(evicted.is_some());
+        self.ended(evicted, at, &Ending::NoStatus, out);
+    }
+
+    fn ended(
+        &mut self,
+        ended: Option<(ConnId, Connection)>,
+        at: MonotonicNs,
+        ending: &Ending,
+        out: &mut Vec<CallEvent>,
+    ) {
+        let Some((conn, mut connection)) = ended else { return };
+        let mut cx = Context {
+            at,
+            conn,
+            client: connection.peer,
+            process: None,
+            whole: true,
+            out,
+            counters: &mut self.counters,
+            limits: &self.limits,
+            mask: Mask::off(),
+            undecoded: 0,
+        };
+        connection.session.close(ending, &mut cx);
+    }
+}
+
+/// Zeroes in records what a recording must not hold; the rest decodes to the same calls.
+///
+/// Kept are frame headers, control frames, header blocks and the allow-listed parts of messages. Header blocks are
+/// kept whole, with whatever metadata a client put there, since the header table hangs on each of their bytes; none
+/// but the call's name, agent, time limit and status ever becomes a value.
+#[derive(Default)]
+pub struct Redactor {
+    decoder: Decoder,
+    events: Vec<CallEvent>,
+    mask: Vec<u8>,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").field("decoder", &self.decoder).finish_non_exhaustive()
+    }
+}
+
+impl Redactor {
+    /// A redactor that has seen nothing. It must be given the same records as the decoder, with the same limits.
+    pub fn new(limits: Limits) -> Redactor {
+        Redactor { decoder: Decoder::new(limits), ..Redactor::default() }
+    }
+
+    /// A socket of a watched process changed.
+    pub fn socket(&mut self, at: MonotonicNs, tgid: Tgid, socket: &Socket) {
+        self.decoder.socket(at, tgid, socket, &mut self.events);
+        self.events.clear();
+    }
+
+    /// Zeroes every payload byte that is not kept.
+    pub fn redact(&mut self, at: MonotonicNs, tgid: Tgid, bytes: &mut Bytes) {
+        self.mask.clear();
+        self.mask.resize(bytes.data.len(), 0);
+        self.decoder.read(at, tgid, bytes, &mut self.events, Mask::on(&mut self.mask));
+        self.events.clear();
+        for (byte, kept) in bytes.data.iter_mut().zip(&self.mask) {
+            *byte &= kept;
+        }
+    }
+
+    /// A watched process ended.
+    pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs) {
+        self.decoder.runtime_exited(tgid, at, &mut self.events);
+        self.events.clear();
+    }
+}
