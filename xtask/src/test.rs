@@ -26,7 +26,6 @@ pub(crate) fn main(_: &Args) -> Result<()> {
             "--quiet",
             "--workspace",
             "--no-deps",
-            "--document-private-items",
         ]))
     })?;
     // The end-to-end tests start podlapse's own binary.
