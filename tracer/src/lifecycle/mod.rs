@@ -31,7 +31,7 @@ use self::unit::Units;
 use crate::cri::CallKey;
 use crate::engine::{Config, Update};
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::trace::{NodeInfo, PodInfo, Trace};
 
 /// Live processes.
@@ -83,6 +83,7 @@ pub struct Lifecycle {
     /// Pod cgroups that were made, and no RunPodSandbox yet.
     prepared: BTreeMap<PodUid, MonotonicNs>,
     losses: Losses,
+    wire_evicted: u64,
 }
 
 impl Lifecycle {
@@ -105,6 +106,7 @@ impl Lifecycle {
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
             losses: Losses::default(),
+            wire_evicted: 0,
         }
     }
 
@@ -113,6 +115,16 @@ impl Lifecycle {
         self.advance(record.at, updates);
         self.sign(record);
         self.settle_touched(updates);
+    }
+
+    /// Whether a process is known to be a runtime.
+    pub fn is_runtime(&self, tgid: Tgid) -> bool {
+        self.processes.get(tgid).is_some_and(|process| process.role == Role::Runtime)
+    }
+
+    /// Connections that the wire decoder has evicted since the beginning.
+    pub fn wire_evicted(&mut self, total: u64) {
+        self.wire_evicted = total;
     }
 
     /// Traces of the starts that are not over, as known now.
@@ -278,7 +290,7 @@ impl Lifecycle {
     }
 
     fn losses_now(&self) -> Losses {
-        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted;
+        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted + self.wire_evicted;
         Losses { evicted, ..self.losses }
     }
 }

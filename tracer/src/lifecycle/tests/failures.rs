@@ -186,7 +186,7 @@ fn the_client_gives_up() {
     s.end_call(60_000, key, Ending::ResetByClient(8));
     let traces = s.feed(Config::default());
     let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str()));
-    assert_eq!(verdict, Some(("sandbox", "client_deadline")));
+    assert_eq!(verdict, Some(("sandbox.cni.host-local", "client_deadline")));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn the_runtime_restarts_in_the_middle() {
                   sandbox.cni.bridge 3100..24000 self 16900 pid 1002 *
                     sandbox.cni.host-local 20000..24000 self 4000 pid 1003 *
             sandbox 1a pid ? shim ?
-            verdict sandbox / connection_closed: the connection ended before the reply
+            verdict sandbox.cni.host-local / connection_closed: the connection ended before the reply
             quality lost 0 undecoded 0 notes ["runtime_restarted"]
         "#]],
     );
