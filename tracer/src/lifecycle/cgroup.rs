@@ -20,7 +20,8 @@ pub(super) fn cgroup_ids(path: &str) -> PathIds {
     for component in path.split('/').filter(|c| !c.is_empty()) {
         ids.own = false;
         if let Some(uid) = pod_uid(component) {
-            ids.uid = Some(uid);
+            // A container above a pod is a node in a container.
+            (ids.uid, ids.container) = (Some(uid), None);
         } else if let Some(id) = container_id(component) {
             ids.container = Some(id);
             ids.own = true;
@@ -76,6 +77,7 @@ mod tests {
         let slice = format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{under}.slice");
         assert_eq!(cgroup_ids(&format!("{slice}/cri-containerd-{id}.scope")), expect(true));
         assert_eq!(cgroup_ids(&slice).container, None);
+        assert_eq!(cgroup_ids(&format!("/docker/{id}/kubelet/kubepods/pod{uid}")).container, None);
         assert_eq!(cgroup_ids("/system.slice/podman.service"), PathIds::default());
         assert_eq!(cgroup_ids(&format!("/crio-conmon-{id}.scope")).container, None);
     }

@@ -1,7 +1,7 @@
 //! Records to units: each sign finds its container by an id in argv, environment or path, else by its process.
 
 use super::argv::{OciAction, Program, ShimAction, classify, program};
-use super::cgroup::{cgroup_ids, container_id, path_container};
+use super::cgroup::{PathIds, cgroup_ids, container_id, path_container};
 use super::unit::{Entry, ExecSeen, Kind, Run, UnitKey, What};
 use super::{Lifecycle, MAX_SMALL};
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid};
@@ -320,7 +320,7 @@ impl Lifecycle {
             CgroupOp::Attach => unit.sign(tgid, at, at, What::CgroupAttach),
             CgroupOp::Rmdir => return,
         }
-        unit.cgroup(&cgroup.path, cgroup.hierarchy == 0);
+        unit.cgroup(&cgroup.path, ids.own, cgroup.hierarchy == 0);
         if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
             let start = self.link_by_uid(uid, id);
             if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
@@ -396,9 +396,10 @@ impl Lifecycle {
             (_, Program::Oci { action: OciAction::Create, id }) => (Kind::OciCreate, Some(id)),
             (_, Program::Oci { action: OciAction::Start, id }) => (Kind::OciStart, Some(id)),
             (_, Program::Init) => (Kind::Init, cgroup_ids(&found.cgroup).container),
-            _ => match cgroup_ids(&found.cgroup).container {
-                Some(id) => (Kind::Contained, Some(id)),
-                None => (Kind::Other, None),
+            _ => match cgroup_ids(&found.cgroup) {
+                // Below a container that is itself a node, such as kind's, only what is in a pod is contained.
+                PathIds { uid, container: Some(id), own } if own || uid.is_some() => (Kind::Contained, Some(id)),
+                _ => (Kind::Other, None),
             },
         };
         let unit = id.map(|id| self.units.of(&id));
