@@ -186,9 +186,10 @@ impl Unit {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())
     }
 
-    /// Its init ended without having reached the entrypoint.
+    /// Its init ended without having reached the entrypoint. An init that exits with 0 has reached it, seen or not.
     pub(super) fn died(&self) -> Option<MonotonicNs> {
-        self.exit.as_ref().filter(|_| self.entered().is_none()).map(|(at, _)| *at)
+        let exit = self.exit.as_ref().filter(|(_, exit)| exit.status != Some(0));
+        exit.filter(|_| self.entered().is_none()).map(|(at, _)| *at)
     }
 
     /// Remembers a process; its index, unless there are too many.
