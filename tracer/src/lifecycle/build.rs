@@ -221,12 +221,15 @@ fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
     });
 }
 
-/// The stage of a failure: the innermost process that failed inside the call, else the call's own.
+/// The stage of a failure: the innermost process that failed inside the call, or what was still open in it, else the
+/// call's own.
 fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -> Verdict {
     let call = failure.call.and_then(|index| calls.get(index)).copied();
     let stage = match (failure.reason, call) {
         ("exec_failed" | "exited_before_exec", _) => "container.exec".to_owned(),
-        (_, Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        ("call_failed", Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        // Nobody said what went wrong: what was still going on is what was waited for.
+        (_, Some(call)) => draft.open_below(call).unwrap_or(draft.get(call)).stage.clone(),
         (_, None) => match start.calls.iter().rev().find(|call| call.end.is_none()) {
             Some(open) => open.method.stage().to_owned(),
             None => "kubelet.gap".to_owned(),
