@@ -1,6 +1,7 @@
 //! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,7 @@ use crate::recording::{Header, Selection, Writer};
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
     /// Gives up what is not needed to go on.
-    fn drop_privileges(&mut self) -> Result<(), Self::Error>;
+    fn drop_privileges(&mut self) -> io::Result<()>;
 
     /// What it watches, for a message.
     fn describe(&self) -> String;
@@ -100,6 +101,15 @@ fn arguments(all: impl Iterator<Item = OsString>) -> Vec<String> {
     .collect()
 }
 
+/// Attaches and watches.
+pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
+    if let Some(path) = plan.recording {
+        // Before anything is attached; the file is made when that went well.
+        Writer::check(path, plan.force)?;
+    }
+    Err(Failure::NoSuchPage("yet".into()))
+}
+
 /// Watches with `kernel`, which is attached, until the plan is done.
 pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<Done, Failure>
 where
@@ -117,7 +127,7 @@ where
     }
     // COMMAND gets the caller's privileges, so it is started before they go.
     let command = Command::start(plan.command)?;
-    kernel.drop_privileges()?;
+    kernel.drop_privileges().map_err(Failure::Privileges)?;
     let stop = stop::on_signal().map_err(Failure::Signals)?;
     let limits = Limits { stop, timeout: Some(plan.live.timeout.0), command };
     let (ending, summary) = run.drive(&mut kernel, limits).await?;
@@ -196,7 +206,7 @@ mod tests {
     }
 
     impl Kernel for Idle {
-        fn drop_privileges(&mut self) -> Result<(), Infallible> {
+        fn drop_privileges(&mut self) -> io::Result<()> {
             Ok(())
         }
 

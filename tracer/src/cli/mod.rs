@@ -26,6 +26,7 @@ use clap::Parser;
 
 use self::args::{Cli, Command};
 use self::command::CommandError;
+use self::live::Plan;
 use self::output::OutputError;
 use self::say::Say;
 use self::values::Span;
@@ -47,6 +48,8 @@ enum Failure {
     Command(#[from] CommandError),
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    #[error("cannot give up privileges that are no longer needed: {0}")]
+    Privileges(std::io::Error),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
     #[error("no {0} was seen{1}: check that the pod is to run on this node, and `podlapse doctor`")]
@@ -85,6 +88,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
-        Command::Trace(_) | Command::Record(_) => Err(Failure::NoSuchPage("yet".into())),
+        Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
+        Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),
     }
 }

@@ -32,7 +32,9 @@ fn a_plugin_fails() {
     s.cni((31_000, 33_000), RUNTIME, 1006, "bridge", &pod.env("DEL"));
     let message = r#"failed to setup network: plugin type="bridge" failed (add): no IP addresses available"#;
     s.failing_call((0, 36_000), "RunPodSandbox", &pod.request(), message);
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         failed default/web total 36000 named 7800
           sandbox (RunPodSandbox) 0..36000 self 6300 code 2 *
             sandbox.netns (network namespace) 1000..1700 self 700 *
@@ -44,7 +46,8 @@ fn a_plugin_fails() {
               sandbox.cni.bridge 31000..33000 self 2000 pid 1006 *
         sandbox 1a pid ? shim ?
         verdict sandbox.cni.host-local / call_failed: failed to setup network: plugin type="bridge" failed (add): no IP addresses available
-    "#]]);
+    "#]],
+    );
 }
 
 /// A container whose init dies instead of running the entrypoint.
@@ -67,7 +70,9 @@ fn dying(failing_exec: bool) -> Stream {
 
 #[test]
 fn the_entrypoint_fails_to_exec() {
-    check(dying(true), expect![[r#"
+    check(
+        dying(true),
+        expect![[r#"
         failed default/web total 132000 named 37500
           sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
             sandbox.netns (network namespace) 1000..1700 self 700 *
@@ -107,7 +112,8 @@ fn the_entrypoint_fails_to_exec() {
         sandbox 1a pid 1023 shim 1011
         container app 1c1 pid 1123 exec /bin/app at 117100 errno 8 exit 255 at 118000 [cpu.max=50000 100000, memory.max=134217728]
         verdict container.exec / exec_failed: exec of /bin/app failed with errno 8
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -141,7 +147,9 @@ fn the_runtime_restarts_in_the_middle() {
     s = s.without(|at, _| at > 24_000);
     s.exit(24_000, RUNTIME, 2);
     s.end_call(24_000, key, Ending::ConnectionClosed);
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         failed default/web total 24000 named 800
           sandbox (RunPodSandbox) 0..24000 self 2300 *
             sandbox.netns (network namespace) 1000..1700 self 700 *
@@ -152,7 +160,8 @@ fn the_runtime_restarts_in_the_middle() {
         sandbox 1a pid ? shim ?
         verdict sandbox / connection_closed: the connection ended before the reply
         quality lost 0 undecoded 0 notes ["runtime_restarted"]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -163,7 +172,9 @@ fn podlapse_comes_in_the_middle() {
     container(&mut s, &pod, 80_000, "app", "/bin/app");
     s.tick(5_000_000);
     let s = s.without(|at, item| at < 79_000 && !matches!(item, Item::Record(r) if r.tgid.0 == RUNTIME && at == 0));
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         partial ?/? total 52000 named 12300
           container.create (CreateContainer) 0..8000 self 8000 code 0 *
           kubelet.gap (between calls) 8000..10000 self 2000 *
@@ -184,7 +195,8 @@ fn podlapse_comes_in_the_middle() {
         sandbox 1a pid ? shim ?
         container app 1c1 pid 1123 exec /bin/app at 37000 [cpu.max=50000 100000, memory.max=134217728]
         quality lost 0 undecoded 0 notes ["begins_in_the_middle"]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -205,7 +217,9 @@ fn signs_are_lost() {
             bytes: 9,
         }),
     ));
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         partial default/web total 132000 named 45000
           sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
             sandbox.netns (network namespace) 1000..1700 self 700 *
@@ -236,5 +250,6 @@ fn signs_are_lost() {
         sandbox 1a pid 1023 shim 1011
         container app 1c1 pid 1123 []
         quality lost 40 undecoded 9 notes ["entrypoint_not_seen: app"]
-    "#]]);
+    "#]],
+    );
 }

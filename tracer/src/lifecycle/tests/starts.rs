@@ -24,7 +24,9 @@ fn one() -> Stream {
 
 #[test]
 fn containerd_1_6() {
-    let traces = check(one(), expect![[r#"
+    let traces = check(
+        one(),
+        expect![[r#"
         complete default/web total 134000 named 39400
           kubelet.prepare (pod cgroup) 0..2000 self 2000 *
           sandbox (RunPodSandbox) 2000..78000 self 15100 code 0 *
@@ -65,7 +67,8 @@ fn containerd_1_6() {
             container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
         sandbox 1a pid 1023 shim 1011
         container app 1c1 pid 1123 exec /bin/sleep at 119000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]]);
+    "#]],
+    );
     let trace = &traces[0];
     expect![[r#"
         kubelet.prepare wall 2000 self 2000 count 1
@@ -105,7 +108,8 @@ fn containerd_1_6() {
         container.start.oci.fifo_wait wall 3000 self 3000 count 1
         container.start.oci.start wall 3000 self 3000 count 1
         container.exec wall 0 self 0 count 1
-    "#]].assert_eq(&render::stages(trace));
+    "#]]
+    .assert_eq(&render::stages(trace));
     assert_eq!(trace.trace_id.len(), 32);
     assert_eq!(trace.start_realtime, Some(1_001_000_000_000));
     assert_eq!(trace.pod.qos.as_deref(), Some("burstable"));
@@ -124,7 +128,9 @@ fn two_containers_and_a_pull() {
     container(&mut s, &pod, 80_000, "first", "/bin/first");
     container(&mut s, &pod, 140_000, "second", "/bin/second");
     s.tick(5_000_000);
-    let traces = check(s, expect![[r#"
+    let traces = check(
+        s,
+        expect![[r#"
         complete default/two total 192000 named 51700
           sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
             sandbox.netns (network namespace) 1000..1700 self 700 *
@@ -184,7 +190,8 @@ fn two_containers_and_a_pull() {
         sandbox 2a pid 2023 shim 2011
         container first 2c2 pid 2143 exec /bin/first at 117000 [cpu.max=50000 100000, memory.max=134217728]
         container second 2c6 pid 2223 exec /bin/second at 177000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]]);
+    "#]],
+    );
     expect![[r#"
         sandbox wall 76000 self 0 count 1
         sandbox.runtime wall 15100 self 15100 count 1
@@ -224,7 +231,8 @@ fn two_containers_and_a_pull() {
         container.start.oci.fifo_wait wall 6000 self 6000 count 2
         container.start.oci.start wall 6000 self 6000 count 2
         container.exec wall 0 self 0 count 2
-    "#]].assert_eq(&render::stages(&traces[0]));
+    "#]]
+    .assert_eq(&render::stages(&traces[0]));
 }
 
 #[test]
@@ -240,7 +248,9 @@ fn host_network() {
     let open = early.feed(Config::default());
     assert_eq!(open[0].outcome, Outcome::InProgress);
     assert_eq!(open[0].sandbox.id.as_ref().map(|id| id.as_str()), Some(pod.sandbox.as_str()));
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         complete default/host total 132000 named 24400
           sandbox (RunPodSandbox) 0..76000 self 52800 code 0 *
             sandbox.shim (shim start) 41000..43000 self 2000 pid 3010 *
@@ -274,7 +284,8 @@ fn host_network() {
             container.exec (/bin/app) 117000..117000 self 0 pid 3123
         sandbox 3a pid 3023 shim 3011
         container app 3c1 pid 3123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
