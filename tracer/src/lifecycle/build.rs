@@ -8,7 +8,7 @@ use super::state::State;
 use super::unit::Unit;
 use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
-use crate::ids::{MonotonicNs, SandboxId};
+use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
     self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, Outcome, Quality, Sandbox, Trace,
     Verdict,
@@ -28,9 +28,8 @@ impl Lifecycle {
         let mut node = self.node.clone();
         node.runtime_version = node.runtime_version.filter(|version| !version.is_empty());
         let qos = start.pod.qos.clone().or_else(|| self.qos(start));
-        let uid = start.pod.uid.clone();
         Trace {
-            trace_id: trace_id(self.node.boot_id.as_deref(), uid.as_ref().map(|u| u.as_str()), start.begin),
+            trace_id: start.trace_id.clone(),
             node,
             pod: trace::PodInfo { qos, ..start.pod.clone() },
             outcome: match start.state {
@@ -111,7 +110,7 @@ impl Lifecycle {
                 method_source: call.start.source,
                 code,
                 message,
-                client: call.start.user_agent.clone(),
+                client: call.start.user_agent.clone().or_else(|| call.start.client.map(|pid| format!("pid {pid}"))),
             }),
             attributes,
         }
@@ -222,12 +221,15 @@ fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
     });
 }
 
-/// The stage of a failure: the innermost process that failed inside the call, else the call's own.
+/// The stage of a failure: the innermost process that failed inside the call, or what was still open in it, else the
+/// call's own.
 fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -> Verdict {
     let call = failure.call.and_then(|index| calls.get(index)).copied();
     let stage = match (failure.reason, call) {
         ("exec_failed" | "exited_before_exec", _) => "container.exec".to_owned(),
-        (_, Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        ("call_failed", Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        // Nobody said what went wrong: what was still going on is what was waited for.
+        (_, Some(call)) => draft.open_below(call).unwrap_or(draft.get(call)).stage.clone(),
         (_, None) => match start.calls.iter().rev().find(|call| call.end.is_none()) {
             Some(open) => open.method.stage().to_owned(),
             None => "kubelet.gap".to_owned(),
@@ -247,10 +249,15 @@ fn ended(ending: &Ending) -> Option<&'static str> {
 }
 
 /// FNV-1a, 128 bits: the same records give the same id on every machine and with every compiler.
-fn trace_id(boot: Option<&str>, uid: Option<&str>, begin: MonotonicNs) -> String {
+pub(super) fn trace_id(boot: Option<&str>, uid: Option<&PodUid>, begin: MonotonicNs) -> String {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let parts = [boot.unwrap_or_default().as_bytes(), &[0], uid.unwrap_or_default().as_bytes(), &begin.0.to_le_bytes()];
+    let parts = [
+        boot.unwrap_or_default().as_bytes(),
+        &[0],
+        uid.map_or("", |uid| uid.as_str()).as_bytes(),
+        &begin.0.to_le_bytes(),
+    ];
     let hash = parts.concat().iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME));
     format!("{hash:032x}")
 }

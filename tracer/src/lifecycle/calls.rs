@@ -1,6 +1,6 @@
 //! Call events to starts: which pod a call is of, and what its messages tell.
 
-use super::start::{Call, Container, Failure, Method, Turnout};
+use super::start::{Call, Container, Failure, Method, Start, Turnout};
 use super::state::Step;
 use super::unit::{TaskCall, UnitKey};
 use super::{Lifecycle, MAX_CALLS, MAX_SMALL, StartKey, cgroup};
@@ -155,14 +155,12 @@ impl Lifecycle {
         };
         let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
         let start = self.starts.get_mut(&key)?;
-        for (index, old) in start.containers.iter_mut().enumerate().filter(|(_, c)| c.name.is_some() && c.name == name)
-        {
+        for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
             old.replaced = true;
-            if let Some(failure) = start.failure.take_if(|failure| failure.container == Some(index)) {
-                start.notes.insert(format!("retried: {}: {}", failure.reason, failure.message));
-            }
         }
-        if start.state.is_over() {
+        retried(start);
+        // What another container's failure ended stays as it is.
+        if start.state.is_over() && start.failure.is_none() {
             super::step(start, Step::Reopened);
         }
         let container =
@@ -350,15 +348,24 @@ impl Lifecycle {
         let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
         call.end = Some((at, ending.clone()));
         self.touched.insert(key);
-        let (method, container) = (call.method, call.container);
+        let container = call.container;
         match call.turnout() {
-            // kubelet tries a pull again, and a start may succeed with an image that is there.
-            Some(Turnout::Bad { .. }) if method == Method::PullImage => {}
             Some(Turnout::Bad { reason, message }) => {
                 self.fail(key, Failure { at, call: Some(index), container, reason, message });
             }
             Some(Turnout::Good) | None => {}
         }
+    }
+}
+
+/// A failure of a pull, or of a container that another one has replaced, is no longer one.
+fn retried(start: &mut Start) {
+    let Some(failure) = &start.failure else { return };
+    let replaced = failure.container.and_then(|index| start.containers.get(index)).is_some_and(|c| c.replaced);
+    let pull = failure.call.and_then(|index| start.calls.get(index)).is_some_and(|c| c.method == Method::PullImage);
+    if replaced || pull {
+        start.notes.insert(format!("retried: {}: {}", failure.reason, failure.message));
+        start.failure = None;
     }
 }
 

@@ -53,8 +53,45 @@ struct Edges<'a> {
     window: (MonotonicNs, Option<MonotonicNs>),
 }
 
-/// Start, end, and whether both are signs.
-type Interval = (MonotonicNs, Option<MonotonicNs>, bool);
+/// From one sign to another.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    start: MonotonicNs,
+    /// Absent while open.
+    end: Option<MonotonicNs>,
+    /// The end is a sign that was seen, not a guess.
+    observed: bool,
+    /// The sign at the end failed.
+    errno: Option<i32>,
+}
+
+impl Interval {
+    fn seen(start: MonotonicNs, end: MonotonicNs) -> Interval {
+        Interval::to(start, Some(end))
+    }
+
+    fn to(start: MonotonicNs, end: Option<MonotonicNs>) -> Interval {
+        Interval { start, end, observed: end.is_some(), errno: None }
+    }
+
+    fn of(run: &Run) -> Interval {
+        let (end, observed) = run.end();
+        Interval { observed, ..Interval::to(run.first_exec().unwrap_or_default(), end) }
+    }
+
+    /// From the first entry to the last exit.
+    fn around<'s>(signs: impl Iterator<Item = &'s Sign>) -> Option<Interval> {
+        signs.fold(None, |so_far: Option<Interval>, sign| {
+            let last =
+                Interval { errno: syscall(sign).and_then(Syscall::errno), ..Interval::seen(sign.enter, sign.exit) };
+            Some(match so_far {
+                None => last,
+                Some(all) if all.end < last.end => Interval { start: all.start.min(last.start), ..last },
+                Some(all) => Interval { start: all.start.min(last.start), ..all },
+            })
+        })
+    }
+}
 
 impl<'a> Edges<'a> {
     fn in_window(&self, at: MonotonicNs) -> bool {
@@ -66,12 +103,20 @@ impl<'a> Edges<'a> {
         parent: Option<DraftId>,
         stage: &str,
         name: &str,
-        (start, end, observed): Interval,
+        interval: Interval,
         process: Option<ProcessInfo>,
     ) -> Option<DraftId> {
-        let stage = format!("{}.{stage}", self.stage);
-        let observed = observed && end.is_some();
-        let span = DraftSpan { stage, name: name.to_owned(), start, end, observed, process, ..DraftSpan::default() };
+        let Interval { start, end, observed, errno } = interval;
+        let span = DraftSpan {
+            stage: format!("{}.{stage}", self.stage),
+            name: name.to_owned(),
+            start,
+            end,
+            observed,
+            process,
+            call: None,
+            attributes: errno.map(|errno| ("errno".to_owned(), errno.to_string())).into_iter().collect(),
+        };
         self.in_window(start).then(|| self.draft.add(parent, span))
     }
 
@@ -85,7 +130,7 @@ impl<'a> Edges<'a> {
 
     fn netns(&mut self) {
         if let Some((start, end)) = self.unit.netns {
-            self.span(self.parent, "netns", "network namespace", (start, Some(end), true), None);
+            self.span(self.parent, "netns", "network namespace", Interval::seen(start, end), None);
         }
     }
 
@@ -97,22 +142,41 @@ impl<'a> Edges<'a> {
             let ends: Option<Vec<_>> = runs.iter().map(|run| run.end().0).collect();
             let observed = runs.iter().all(|run| run.end().1);
             let end = ends.and_then(|ends| ends.into_iter().max());
-            let Some(group) = self.span(self.parent, "cni", name, (start, end, observed), None) else { continue };
+            let whole = Interval { observed, ..Interval::to(start, end) };
+            let Some(group) = self.span(self.parent, "cni", name, whole, None) else { continue };
             let mut by_tgid: BTreeMap<Tgid, DraftId> = BTreeMap::new();
             for run in runs {
                 let Kind::Cni(Cni { plugin, .. }) = &run.kind else { continue };
                 let parent = by_tgid.get(&run.parent).copied().unwrap_or(group);
                 let stage = format!("cni.{plugin}");
-                if let Some(id) = self.span(Some(parent), &stage, plugin, interval(run), Some(run.info())) {
+                if let Some(id) = self.span(Some(parent), &stage, plugin, Interval::of(run), Some(run.info())) {
                     by_tgid.insert(run.tgid, id);
+                    self.helpers(id, run);
                 }
             }
         }
     }
 
+    /// Programs that a plugin ran, such as iptables, are many and short: a count on its span.
+    fn helpers(&mut self, id: DraftId, plugin: &Run) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let (from, to) = (plugin.first_exec(), plugin.end().0);
+        let ran = |run: &&Run| {
+            let during = run.first_exec() >= from && to.is_none_or(|to| run.first_exec() <= Some(to));
+            run.kind == Kind::Helper && run.parent == plugin.tgid && during
+        };
+        for exec in self.unit.runs.iter().filter(ran).filter_map(|run| run.execs.last()) {
+            *counts.entry(basename(&exec.filename)).or_default() += 1;
+        }
+        let list: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        if !list.is_empty() {
+            self.draft.attribute(id, "ran", list.join(", "));
+        }
+    }
+
     fn shim(&mut self) {
         for run in self.runs(|kind| *kind == Kind::ShimStarter) {
-            self.span(self.parent, "shim", "shim start", interval(run), Some(run.info()));
+            self.span(self.parent, "shim", "shim start", Interval::of(run), Some(run.info()));
         }
     }
 
@@ -126,7 +190,7 @@ impl<'a> Edges<'a> {
             let call = syscall(sign).is_some_and(onto_rootfs);
             call && !by_init.contains(&sign.tgid) && self.in_window(sign.enter)
         });
-        if let Some(interval) = around(mounts) {
+        if let Some(interval) = Interval::around(mounts) {
             self.span(self.parent, "rootfs", "mount rootfs", interval, None);
         }
     }
@@ -139,25 +203,25 @@ impl<'a> Edges<'a> {
         let mut created = None;
         if let Some(run) = create {
             let name = format!("{} create", runtime_name(run));
-            let span = interval(run);
+            let span = Interval::of(run);
             if let Some(id) = self.span(self.parent, "oci.create", &name, span, Some(run.info())) {
                 self.create(id, run);
             }
             let good = run.exit.as_ref().is_none_or(|(_, exit)| exit.status == Some(0));
-            created = span.1.filter(|_| good);
+            created = span.end.filter(|_| good);
         } else if let Some(call) = told_create {
-            self.span(self.parent, "oci.create", "Task/Create", (call.start, call.end, true), None);
+            self.span(self.parent, "oci.create", "Task/Create", Interval::to(call.start, call.end), None);
             created = call.end;
         }
 
         let started = start.and_then(Run::first_exec).or(told_start.map(|call| call.start));
         if let Some(created) = created.filter(|created| started.is_none_or(|started| *created <= started)) {
-            self.span(self.parent, "oci.fifo_wait", "waiting for start", (created, started, true), None);
+            self.span(self.parent, "oci.fifo_wait", "waiting for start", Interval::to(created, started), None);
         }
         let Some(started) = started else { return };
         let exec = self.unit.entry.as_ref().map(|entry| entry.at).filter(|at| *at >= started);
         let ended = start.and_then(|run| run.end().0).or(told_start.and_then(|call| call.end));
-        let interval = (started, exec.or(ended), exec.is_some());
+        let interval = Interval { observed: exec.is_some(), ..Interval::to(started, exec.or(ended)) };
         let name = start.map_or("Task/Start".to_owned(), |run| format!("{} start", runtime_name(run)));
         self.span(self.parent, "oci.start", &name, interval, start.map(Run::info));
     }
@@ -177,9 +241,10 @@ impl<'a> Edges<'a> {
         let entered = self.namespaces(parent, init, &stages, &signs);
         self.limits(parent, joined.unwrap_or(from), &signs);
         self.rooting(parent, init, entered.unwrap_or(from), pivot, &signs);
-        for run in self.runs(|kind| *kind == Kind::Hook) {
+        let hooks = self.runs(|kind| *kind == Kind::Hook);
+        for run in hooks.into_iter().filter(|run| run.first_exec().is_some_and(|at| at >= from && at <= to)) {
             let name = run.execs.first().map_or("hook", |exec| basename(&exec.filename));
-            self.span(parent, "oci.create.hooks", name, interval(run), Some(run.info()));
+            self.span(parent, "oci.create.hooks", name, Interval::of(run), Some(run.info()));
         }
     }
 
@@ -195,12 +260,12 @@ impl<'a> Edges<'a> {
         let again = |run: &Run| {
             let last = run.execs.iter().rev().find(|exec| is_self(&exec.filename))?;
             let first = run.first_exec().filter(|first| *first < last.at)?;
-            Some((first, Some(last.at), true))
+            Some(Interval::seen(first, last.at))
         };
         let sealed = || {
             let open = signs.iter().find(|sign| sign.tgid == create.tgid && is_sys(sign, Sys::Fsopen))?;
             let init = stages.iter().filter_map(|run| run.first_exec()).min().filter(|at| *at > open.enter)?;
-            Some((open.enter, Some(init), true))
+            Some(Interval::seen(open.enter, init))
         };
         for found in [again(create), sealed(), stages.iter().find_map(|run| again(run))].into_iter().flatten() {
             self.span(parent, "oci.create.self_clone", "self clone", found, None);
@@ -216,7 +281,7 @@ impl<'a> Edges<'a> {
         let cloned =
             || stages.iter().filter_map(|run| run.created).find(|c| cgroups.contains(&c.cgroup.0)).map(|c| c.at);
         let last = attached.or_else(cloned).filter(|last| *last >= first)?;
-        self.span(parent, "oci.create.cgroup_join", "join cgroup", (first, Some(last), true), None);
+        self.span(parent, "oci.create.cgroup_join", "join cgroup", Interval::seen(first, last), None);
         Some(last)
     }
 
@@ -243,7 +308,7 @@ impl<'a> Edges<'a> {
         // A pid namespace begins with the next clone: the final stage's.
         let last_stage = stages.iter().find(|run| Some(run.tgid) == init).and_then(|run| run.created);
         to = to.max(last_stage.map_or(to, |created| created.at));
-        self.span(parent, "oci.create.namespaces", "namespaces", (from, Some(to), true), None);
+        self.span(parent, "oci.create.namespaces", "namespaces", Interval::seen(from, to), None);
         Some(to)
     }
 
@@ -252,7 +317,7 @@ impl<'a> Edges<'a> {
             let limit = matches!(&sign.what, What::CgroupWrite(write) if !is_membership(&write.file));
             limit && sign.enter >= after
         });
-        if let Some(interval) = around(writes) {
+        if let Some(interval) = Interval::around(writes) {
             self.span(parent, "oci.create.limits", "cgroup limits", interval, None);
         }
     }
@@ -268,7 +333,7 @@ impl<'a> Edges<'a> {
         let of_init = |sign: &&&Sign| Some(sign.tgid) == init && sign.enter >= after;
         let mounts = || signs.iter().filter(of_init).filter(|sign| is_mount(sign)).copied();
         let Some(pivot) = pivot else {
-            if let Some(interval) = around(mounts()) {
+            if let Some(interval) = Interval::around(mounts()) {
                 self.span(parent, "oci.create.mounts", "mounts", interval, None);
             }
             return;
@@ -276,30 +341,19 @@ impl<'a> Edges<'a> {
         let left = signs.iter().filter(of_init).find(|s| s.enter >= pivot.exit && is_sys(s, Sys::Umount2));
         let end = left.map_or(pivot.exit, |sign| sign.exit);
         let (before, behind) = (
-            around(mounts().filter(|sign| sign.enter < pivot.enter)),
-            around(mounts().filter(|sign| sign.enter >= end)),
+            Interval::around(mounts().filter(|sign| sign.enter < pivot.enter)),
+            Interval::around(mounts().filter(|sign| sign.enter >= end)),
         );
         if let Some(interval) = before {
             self.span(parent, "oci.create.mounts", "mounts", interval, None);
         }
-        self.span(parent, "oci.create.pivot", "pivot_root", (pivot.enter, Some(end), true), None);
+        let errno = syscall(pivot).and_then(Syscall::errno);
+        let pivoted = Interval { errno, ..Interval::seen(pivot.enter, end) };
+        self.span(parent, "oci.create.pivot", "pivot_root", pivoted, None);
         if let Some(interval) = behind {
             self.span(parent, "oci.create.mounts", "masked and read-only paths", interval, None);
         }
     }
-}
-
-fn interval(run: &Run) -> Interval {
-    let (end, seen) = run.end();
-    (run.first_exec().unwrap_or_default(), end, seen)
-}
-
-/// From the first entry to the last exit.
-fn around<'s>(signs: impl Iterator<Item = &'s Sign>) -> Option<Interval> {
-    signs.fold(None, |so_far: Option<Interval>, sign| match so_far {
-        None => Some((sign.enter, Some(sign.exit), true)),
-        Some((start, end, _)) => Some((start.min(sign.enter), end.max(Some(sign.exit)), true)),
-    })
 }
 
 fn syscall(sign: &Sign) -> Option<&Syscall> {

@@ -31,7 +31,7 @@ use self::unit::Units;
 use crate::cri::CallKey;
 use crate::engine::{Config, Update};
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::trace::{NodeInfo, PodInfo, Trace};
 
 /// Live processes.
@@ -72,6 +72,8 @@ pub struct Lifecycle {
     next_start: u64,
     /// Starts that the current record or call changed.
     touched: BTreeSet<StartKey>,
+    /// When the next start settles, if no more happens.
+    deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
     pulls: Vec<Pull>,
     /// The last unshare(NEWNET) of a runtime thread.
@@ -81,6 +83,7 @@ pub struct Lifecycle {
     /// Pod cgroups that were made, and no RunPodSandbox yet.
     prepared: BTreeMap<PodUid, MonotonicNs>,
     losses: Losses,
+    wire_evicted: u64,
 }
 
 impl Lifecycle {
@@ -96,12 +99,14 @@ impl Lifecycle {
             starts: BTreeMap::new(),
             next_start: 0,
             touched: BTreeSet::new(),
+            deadline: None,
             calls: BTreeMap::new(),
             pulls: Vec::new(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
             losses: Losses::default(),
+            wire_evicted: 0,
         }
     }
 
@@ -110,6 +115,16 @@ impl Lifecycle {
         self.advance(record.at, updates);
         self.sign(record);
         self.settle_touched(updates);
+    }
+
+    /// Whether a process is known to be a runtime.
+    pub fn is_runtime(&self, tgid: Tgid) -> bool {
+        self.processes.get(tgid).is_some_and(|process| process.role == Role::Runtime)
+    }
+
+    /// Connections that the wire decoder has evicted since the beginning.
+    pub fn wire_evicted(&mut self, total: u64) {
+        self.wire_evicted = total;
     }
 
     /// Traces of the starts that are not over, as known now.
@@ -122,6 +137,9 @@ impl Lifecycle {
     fn advance(&mut self, at: MonotonicNs, updates: &mut Vec<Update>) {
         self.now = self.now.max(at);
         let now = self.now;
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
         let settled = |start: &Start| match start.state {
             State::Settling(since) => now.since(since) >= self.config.settle_ns,
             State::Active | State::Over(_) => false,
@@ -131,6 +149,15 @@ impl Lifecycle {
             self.finish_settled(key);
             self.publish(key, updates);
         }
+        self.set_deadline();
+    }
+
+    fn set_deadline(&mut self) {
+        let settling = |start: &Start| match start.state {
+            State::Settling(since) => Some(MonotonicNs(since.0.saturating_add(self.config.settle_ns))),
+            State::Active | State::Over(_) => None,
+        };
+        self.deadline = self.starts.values().filter_map(settling).min();
     }
 
     fn finish_settled(&mut self, key: StartKey) {
@@ -143,6 +170,9 @@ impl Lifecycle {
 
     /// Moves every start that changed to its next state, and tells of those that began or are over.
     fn settle_touched(&mut self, updates: &mut Vec<Update>) {
+        if self.touched.is_empty() {
+            return;
+        }
         for key in std::mem::take(&mut self.touched) {
             let Some(start) = self.starts.get_mut(&key) else { continue };
             if !start.announced {
@@ -157,6 +187,7 @@ impl Lifecycle {
                 self.publish(key, updates);
             }
         }
+        self.set_deadline();
     }
 
     fn publish(&self, key: StartKey, updates: &mut Vec<Update>) {
@@ -176,7 +207,8 @@ impl Lifecycle {
         }
         let key = StartKey(self.next_start);
         self.next_start += 1;
-        let mut start = Start::new(at, pod);
+        let id = build::trace_id(self.node.boot_id.as_deref(), pod.uid.as_ref(), at);
+        let mut start = Start::new(id, at, pod);
         start.losses = self.losses_now();
         start.prepared = start.pod.uid.as_ref().and_then(|uid| self.prepared.remove(uid)).filter(|made| *made <= at);
         self.starts.insert(key, start);
@@ -258,7 +290,7 @@ impl Lifecycle {
     }
 
     fn losses_now(&self) -> Losses {
-        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted;
+        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted + self.wire_evicted;
         Losses { evicted, ..self.losses }
     }
 }

@@ -18,6 +18,15 @@ const CLONE_NEWNET: u64 = 0x4000_0000;
 impl Lifecycle {
     pub(super) fn sign(&mut self, record: &Record) {
         let Record { at, tgid, .. } = *record;
+        // Pid 0 stands for every process that podlapse's pid namespace does not show.
+        let hidden = match &record.event {
+            Event::NewTask(task) => task.child == Tgid(0),
+            Event::Exec(_) | Event::Exit(_) | Event::Syscall(_) | Event::Process(_) => tgid == Tgid(0),
+            _ => false,
+        };
+        if hidden {
+            return;
+        }
         match &record.event {
             Event::NewTask(task) => self.new_task(at, task),
             Event::Exec(exec) => self.exec(at, tgid, exec),
@@ -114,7 +123,10 @@ impl Lifecycle {
             return;
         }
         let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        let is_init = unit.init().map_or(*kind == Kind::Init, |init| init == tgid);
+        let is_init = match unit.init_seen {
+            Some(init) => init == tgid,
+            None => unit.init_told == Some(tgid) || *kind == Kind::Init,
+        };
         let entered = is_init && unit.entered().is_none();
         if entered {
             unit.enter(at, tgid, exec);
@@ -122,19 +134,11 @@ impl Lifecycle {
         }
         let start = unit.start;
         let kind = if is_init { Kind::Contained } else { Kind::Hook };
-        if kind == Kind::Hook {
-            self.with_process_kind(tgid, kind);
-            self.remember(tgid, Some((at, exec)));
-        } else {
-            self.with_process_kind(tgid, kind);
-            self.touch(start);
-        }
-    }
-
-    fn with_process_kind(&mut self, tgid: Tgid, kind: Kind) {
         if let Some(process) = self.processes.get_mut(tgid) {
             process.kind = kind;
         }
+        self.remember(tgid, Some((at, exec)));
+        self.touch(start);
     }
 
     /// Makes or extends the run of a process that its unit should remember.
@@ -318,7 +322,10 @@ impl Lifecycle {
         }
         unit.cgroup(&cgroup.path, cgroup.hierarchy == 0);
         if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
-            self.link_by_uid(uid, id);
+            let start = self.link_by_uid(uid, id);
+            if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
+                start.pod.uid.get_or_insert_with(|| uid.clone());
+            }
         }
     }
 

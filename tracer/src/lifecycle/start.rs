@@ -10,6 +10,9 @@ use crate::engine::Config;
 use crate::ids::{ContainerId, MonotonicNs};
 use crate::trace::{Outcome, PodInfo};
 
+/// How much shorter than its timeout a call that timed out may look from the server's side.
+const TIMEOUT_SLACK_NS: u64 = 50_000_000;
+
 /// Which call a span is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
@@ -58,7 +61,9 @@ impl Call {
     pub(super) fn turnout(&self) -> Option<Turnout> {
         let (at, ending) = self.end.as_ref()?;
         let bad = |reason, message: &str| Turnout::Bad { reason, message: message.to_owned() };
-        let late = self.start.timeout_ns.is_some_and(|timeout| at.since(self.start.at) >= timeout);
+        // The client's clock ran before the request was read here.
+        let waited = at.since(self.start.at).saturating_add(TIMEOUT_SLACK_NS);
+        let late = self.start.timeout_ns.is_some_and(|timeout| waited >= timeout);
         Some(match ending {
             Ending::Status { code: 0, .. } => Turnout::Good,
             Ending::Status { message, .. } => bad("call_failed", message),
@@ -100,6 +105,7 @@ pub(super) struct Failure {
 /// One pod start.
 #[derive(Debug)]
 pub(super) struct Start {
+    pub(super) trace_id: String,
     pub(super) pod: PodInfo,
     pub(super) begin: MonotonicNs,
     /// Its pod cgroup was made then.
@@ -121,8 +127,9 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn new(begin: MonotonicNs, pod: PodInfo) -> Start {
+    pub(super) fn new(trace_id: String, begin: MonotonicNs, pod: PodInfo) -> Start {
         Start {
+            trace_id,
             pod,
             begin,
             prepared: None,

@@ -47,24 +47,47 @@ impl Draft {
         DraftId(self.spans.len() - 1)
     }
 
+    /// Adds an attribute to a span.
+    pub(crate) fn attribute(&mut self, id: DraftId, key: &str, value: String) {
+        self.spans[id.0].1.attributes.insert(key.to_owned(), value);
+    }
+
     /// A span that was added.
     pub(crate) fn get(&self, id: DraftId) -> &DraftSpan {
         &self.spans[id.0].1
     }
 
-    /// The deepest span at or below `root` whose process failed; of several, the last to start.
+    /// The deepest span at or below `root` whose process failed, or whose last sign failed inside such a process; of
+    /// several, the last to start.
     pub(crate) fn failed_below(&self, root: DraftId) -> Option<&DraftSpan> {
+        let process_failed = |span: &DraftSpan| {
+            let process = span.process.as_ref();
+            process.is_some_and(|p| p.errno.is_some() || p.signal.is_some() || p.exit_code.is_some_and(|c| c != 0))
+        };
+        let failed = |(parent, span): &(Option<usize>, DraftSpan)| {
+            // Runtimes try calls that may fail: that is a reason only where the process then failed too.
+            let inside =
+                span.attributes.contains_key("errno") && parent.is_some_and(|p| process_failed(&self.spans[p].1));
+            process_failed(span) || inside
+        };
+        self.deepest(root, failed)
+    }
+
+    /// The deepest span below `root` that has not ended; of several, the last to start.
+    pub(crate) fn open_below(&self, root: DraftId) -> Option<&DraftSpan> {
+        self.deepest(root, |(_, span)| span.end.is_none())
+    }
+
+    fn deepest(&self, root: DraftId, fits: impl Fn(&(Option<usize>, DraftSpan)) -> bool) -> Option<&DraftSpan> {
+        // Parents come first, so one pass tells who is below.
         let mut depths = vec![None; self.spans.len()];
         for (index, (parent, _)) in self.spans.iter().enumerate() {
             depths[index] =
                 if index == root.0 { Some(0) } else { parent.and_then(|p| depths[p]).map(|d: usize| d + 1) };
         }
-        let failed = |span: &DraftSpan| {
-            let process = span.process.as_ref();
-            process.is_some_and(|p| p.errno.is_some() || p.signal.is_some() || p.exit_code.is_some_and(|c| c != 0))
-        };
-        let found = self.spans.iter().zip(depths).filter_map(|((_, span), depth)| Some((span, depth?)));
-        found.filter(|(span, _)| failed(span)).max_by_key(|(span, depth)| (*depth, span.start)).map(|(span, _)| span)
+        let below = self.spans.iter().zip(depths).filter_map(|(span, depth)| Some((span, depth?)));
+        let found = below.filter(|(span, _)| fits(span)).max_by_key(|((_, span), depth)| (*depth, span.start));
+        found.map(|((_, span), _)| span)
     }
 
     /// Fills what is left of `start..end` between the spans at the top with spans of `stage`; the last one is open

@@ -56,11 +56,7 @@ impl Decoder {
                 return;
             }
             SocketOp::Close => {
-                let old = match socket.fd {
-                    // No descriptor: the socket itself was released.
-                    ..0 => self.connections.remove(socket.conn).map(|connection| (socket.conn, connection)),
-                    fd => self.connections.unname((tgid, fd)),
-                };
+                let old = self.connections.close(socket.conn, (tgid, socket.fd));
                 self.ended(old, at, &Ending::ConnectionClosed, out);
                 return;
             }
@@ -78,9 +74,8 @@ impl Decoder {
 
     /// A watched process ended, and with it its descriptors.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
-        for descriptor in self.connections.descriptors(tgid) {
-            let old = self.connections.unname(descriptor);
-            self.ended(old, at, &Ending::ConnectionClosed, out);
+        while let Some(ended) = self.connections.exited(tgid) {
+            self.ended(Some(ended), at, &Ending::ConnectionClosed, out);
         }
     }
 
@@ -120,7 +115,7 @@ impl Decoder {
         peer: Option<Tgid>,
         out: &mut Vec<CallEvent>,
     ) {
-        let old = self.connections.insert(id, session, peer).map(|connection| (id, connection));
+        let old = self.connections.insert(id, session, descriptor.0, peer).map(|connection| (id, connection));
         self.ended(old, at, &Ending::ConnectionClosed, out);
         let renamed = self.connections.name(id, descriptor);
         self.ended(renamed, at, &Ending::ConnectionClosed, out);

@@ -73,46 +73,46 @@ fn the_entrypoint_fails_to_exec() {
     check(
         dying(true),
         expect![[r#"
-        failed default/web total 132000 named 37500
-          sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 3000..40000 self 1000 *
-              sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
-              sandbox.cni.bridge 3100..30000 self 21900 pid 1002 *
-                sandbox.cni.host-local 20000..25000 self 5000 pid 1003 *
-              sandbox.cni.portmap 31000..40000 self 9000 pid 1004 *
-            sandbox.shim (shim start) 41000..43000 self 2000 pid 1010 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 45000..60000 self 10900 pid 1020 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.namespaces 49100..50000 self 900 *
-              sandbox.oci.create.mounts 53000..54200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
-          kubelet.gap (between calls) 76000..80000 self 4000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..132000 self 20700 code 0 *
-            container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-            container.start.oci.create (runc create) 96000..111000 self 10900 pid 1120 *
-              container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
-              container.start.oci.create.namespaces 100100..101000 self 900 *
-              container.start.oci.create.mounts 104000..105200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
-            container.start.oci.start (runc start) 114000..117100 self 3100 pid 1124 *
-            container.exec (/bin/app) 117100..117100 self 0 pid 1123 errno 8
-        sandbox 1a pid 1023 shim 1011
-        container app 1c1 pid 1123 exec /bin/app at 117100 errno 8 exit 255 at 118000 [cpu.max=50000 100000, memory.max=134217728]
-        verdict container.exec / exec_failed: exec of /bin/app failed with errno 8
-    "#]],
+            failed default/web total 132000 named 37500
+              sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 3000..40000 self 1000 *
+                  sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
+                  sandbox.cni.bridge 3100..30000 self 21900 pid 1002 *
+                    sandbox.cni.host-local 20000..25000 self 5000 pid 1003 *
+                  sandbox.cni.portmap 31000..40000 self 9000 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 41000..43000 self 2000 pid 1010 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 45000..60000 self 10900 pid 1020 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.mounts 53000..54200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
+                sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
+              kubelet.gap (between calls) 76000..80000 self 4000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 20700 code 0 *
+                container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+                container.start.oci.create (runc create) 96000..111000 self 10900 pid 1120 *
+                  container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.namespaces 100100..101000 self 900 *
+                  container.start.oci.create.mounts 104000..105200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
+                container.start.oci.start (runc start) 114000..117100 self 3100 pid 1124 *
+                container.exec (/bin/app) 117100..117100 self 0 pid 1123 errno 8
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 1123 exec /bin/app at 117100 errno 8 exit 255 at 118000 [cpu.max=50000 100000, memory.max=134217728]
+            verdict container.exec / exec_failed: exec of /bin/app failed with errno 8
+        "#]],
     );
 }
 
@@ -139,6 +139,57 @@ fn create_is_tried_again() {
 }
 
 #[test]
+fn a_mount_fails_in_create() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    let (id, pid) = create_container(&mut s, &pod, 80_000, "app");
+    s.failing_call((90_000, 125_000), "StartContainer", &[(Field::ContainerId, &id)], "OCI runtime create failed");
+    oci(&mut s, &pod, 95_000, &id, pid, "/bin/app", true);
+    let mut s = s.without(|at, item| at > 105_000 && matches!(item, Item::Record(_)));
+    s.failing_sys((105_100, 105_200), (pid + 3, pid + 3), Sys::Mount, 0, ["/data", "/mnt", "bind"], -2);
+    s.exit(106_000, pid + 3, 1);
+    s.exit(107_000, pid, 1);
+    let traces = s.feed(Config::default());
+    let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.message.as_str()));
+    assert_eq!(verdict, Some(("container.start.oci.create.mounts", "OCI runtime create failed")));
+}
+
+#[test]
+fn a_pull_fails_then_works() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    let request = [(Field::PodUid, pod.uid.as_str()), (Field::Image, "docker.io/library/busybox:1")];
+    s.failing_call((77_000, 78_000), "PullImage", &request, "not found");
+    s.call((90_000, 95_000), "PullImage", &request, &[(Field::ImageRef, "sha256:1")]);
+    container(&mut s, &pod, 100_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    let traces = s.feed(Config::default());
+    assert_eq!(traces.iter().map(|t| t.outcome).collect::<Vec<_>>(), [Outcome::Failed, Outcome::Complete]);
+    assert_eq!(traces[0].verdict.as_ref().map(|v| v.stage.as_str()), Some("image.pull"));
+    assert_eq!(traces[1].stages.iter().find(|s| s.stage == "image.pull").map(|s| s.count), Some(2));
+}
+
+#[test]
+fn the_client_gives_up() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    let key = s.begin_call(0, "RunPodSandbox", &pod.request());
+    network(&mut s, &pod);
+    s = s.without(|at, _| at > 24_000);
+    for (_, item) in &mut s.items {
+        if let Item::Call(CallEvent::Start(start)) = item {
+            start.timeout_ns = Some(60_000_000);
+        }
+    }
+    s.end_call(60_000, key, Ending::ResetByClient(8));
+    let traces = s.feed(Config::default());
+    let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str()));
+    assert_eq!(verdict, Some(("sandbox.cni.host-local", "client_deadline")));
+}
+
+#[test]
 fn the_runtime_restarts_in_the_middle() {
     let mut s = Stream::new();
     let pod = Pod::new("web", "1", 1000);
@@ -150,17 +201,17 @@ fn the_runtime_restarts_in_the_middle() {
     check(
         s,
         expect![[r#"
-        failed default/web total 24000 named 800
-          sandbox (RunPodSandbox) 0..24000 self 2300 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 3000..24000 self 0 *
-              sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
-              sandbox.cni.bridge 3100..24000 self 16900 pid 1002 *
-                sandbox.cni.host-local 20000..24000 self 4000 pid 1003 *
-        sandbox 1a pid ? shim ?
-        verdict sandbox / connection_closed: the connection ended before the reply
-        quality lost 0 undecoded 0 notes ["runtime_restarted"]
-    "#]],
+            failed default/web total 24000 named 800
+              sandbox (RunPodSandbox) 0..24000 self 2300 ended=connection_closed *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 3000..24000 self 0 *
+                  sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
+                  sandbox.cni.bridge 3100..24000 self 16900 pid 1002 *
+                    sandbox.cni.host-local 20000..24000 self 4000 pid 1003 *
+            sandbox 1a pid ? shim ?
+            verdict sandbox.cni.host-local / connection_closed: the connection ended before the reply
+            quality lost 0 undecoded 0 notes ["runtime_restarted"]
+        "#]],
     );
 }
 
@@ -220,36 +271,36 @@ fn signs_are_lost() {
     check(
         s,
         expect![[r#"
-        partial default/web total 132000 named 45000
-          sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 3000..40000 self 1000 *
-              sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
-              sandbox.cni.bridge 3100..30000 self 21900 pid 1002 *
-                sandbox.cni.host-local 20000..25000 self 5000 pid 1003 *
-              sandbox.cni.portmap 31000..40000 self 9000 pid 1004 *
-            sandbox.shim (shim start) 41000..43000 self 2000 pid 1010 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 45000..60000 self 10900 pid 1020 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.namespaces 49100..50000 self 900 *
-              sandbox.oci.create.mounts 53000..54200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
-          kubelet.gap (between calls) 76000..80000 self 4000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..132000 self 18100 code 0 *
-            container.start.oci.create (Task/Create) 95100..112000 self 16900 *
-            container.start.oci.fifo_wait (waiting for start) 112000..113000 self 1000 *
-            container.start.oci.start (Task/Start) 113000..119000 self 6000 *
-        sandbox 1a pid 1023 shim 1011
-        container app 1c1 pid 1123 []
-        quality lost 40 undecoded 9 notes ["entrypoint_not_seen: app"]
-    "#]],
+            partial default/web total 132000 named 45000
+              sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 3000..40000 self 1000 *
+                  sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
+                  sandbox.cni.bridge 3100..30000 self 21900 pid 1002 *
+                    sandbox.cni.host-local 20000..25000 self 5000 pid 1003 *
+                  sandbox.cni.portmap 31000..40000 self 9000 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 41000..43000 self 2000 pid 1010 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 45000..60000 self 10900 pid 1020 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.mounts 53000..54200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
+                sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
+              kubelet.gap (between calls) 76000..80000 self 4000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 18100 code 0 *
+                container.start.oci.create (Task/Create) 95100..112000 self 16900 *
+                container.start.oci.fifo_wait (waiting for start) 112000..113000 self 1000 *
+                container.start.oci.start (Task/Start) 113000..119000 self 6000 *
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 1123 []
+            quality lost 40 undecoded 9 notes ["entrypoint_not_seen: app"]
+        "#]],
     );
 }

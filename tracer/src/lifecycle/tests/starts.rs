@@ -27,47 +27,47 @@ fn containerd_1_6() {
     let traces = check(
         one(),
         expect![[r#"
-        complete default/web total 134000 named 39400
-          kubelet.prepare (pod cgroup) 0..2000 self 2000 *
-          sandbox (RunPodSandbox) 2000..78000 self 15100 code 0 *
-            sandbox.netns (network namespace) 3000..3700 self 700 *
-            sandbox.cni (CNI) 5000..42000 self 1000 *
-              sandbox.cni.loopback 5000..8000 self 100 pid 1001 *
-              sandbox.cni.bridge 5100..32000 self 21900 pid 1002 *
-                sandbox.cni.host-local 22000..27000 self 5000 pid 1003 *
-              sandbox.cni.portmap 33000..42000 self 9000 pid 1004 *
-            sandbox.shim (shim start) 43000..45000 self 2000 pid 1010 *
-            sandbox.rootfs (mount rootfs) 46200..46400 self 200 *
-            sandbox.oci.create (runc create) 47000..62000 self 10900 pid 1020 *
-              sandbox.oci.create.self_clone (self clone) 49200..50200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 49500..49900 self 0
-              sandbox.oci.create.namespaces 51100..52000 self 900 *
-              sandbox.oci.create.mounts 55000..56200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
-              sandbox.oci.create.mounts (masked and read-only paths) 59000..59100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 62000..65000 self 3000 *
-            sandbox.oci.start (runc start) 65000..68000 self 3000 pid 1024 *
-          kubelet.gap (between calls) 78000..82000 self 4000 *
-          container.create (CreateContainer) 82000..90000 self 8000 code 0 *
-          kubelet.gap (between calls) 90000..92000 self 2000 *
-          container.start (StartContainer) 92000..134000 self 18800 code 0 *
-            container.start.shim (shim start) 93000..95000 self 2000 pid 1130 *
-            container.start.rootfs (mount rootfs) 97200..97400 self 200 *
-            container.start.oci.create (runc create) 98000..113000 self 10900 pid 1120 *
-              container.start.oci.create.self_clone (self clone) 100200..101200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 100500..100900 self 0
-              container.start.oci.create.namespaces 102100..103000 self 900 *
-              container.start.oci.create.mounts 106000..107200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 110000..110100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 113000..116000 self 3000 *
-            container.start.oci.start (runc start) 116000..119000 self 3000 pid 1124 *
-            container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
-        sandbox 1a pid 1023 shim 1011
-        container app 1c1 pid 1123 exec /bin/sleep at 119000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]],
+            complete default/web total 134000 named 39400
+              kubelet.prepare (pod cgroup) 0..2000 self 2000 *
+              sandbox (RunPodSandbox) 2000..78000 self 15100 code 0 *
+                sandbox.netns (network namespace) 3000..3700 self 700 *
+                sandbox.cni (CNI) 5000..42000 self 1000 *
+                  sandbox.cni.loopback 5000..8000 self 100 pid 1001 *
+                  sandbox.cni.bridge 5100..32000 self 21900 pid 1002 *
+                    sandbox.cni.host-local 22000..27000 self 5000 pid 1003 *
+                  sandbox.cni.portmap 33000..42000 self 9000 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 43000..45000 self 2000 pid 1010 *
+                sandbox.rootfs (mount rootfs) 46200..46400 self 200 *
+                sandbox.oci.create (runc create) 47000..62000 self 10900 pid 1020 *
+                  sandbox.oci.create.self_clone (self clone) 49200..50200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 49500..49900 self 0
+                  sandbox.oci.create.namespaces 51100..52000 self 900 *
+                  sandbox.oci.create.mounts 55000..56200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 59000..59100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 62000..65000 self 3000 *
+                sandbox.oci.start (runc start) 65000..68000 self 3000 pid 1024 *
+              kubelet.gap (between calls) 78000..82000 self 4000 *
+              container.create (CreateContainer) 82000..90000 self 8000 code 0 *
+              kubelet.gap (between calls) 90000..92000 self 2000 *
+              container.start (StartContainer) 92000..134000 self 18800 code 0 *
+                container.start.shim (shim start) 93000..95000 self 2000 pid 1130 *
+                container.start.rootfs (mount rootfs) 97200..97400 self 200 *
+                container.start.oci.create (runc create) 98000..113000 self 10900 pid 1120 *
+                  container.start.oci.create.self_clone (self clone) 100200..101200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 100500..100900 self 0
+                  container.start.oci.create.namespaces 102100..103000 self 900 *
+                  container.start.oci.create.mounts 106000..107200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 110000..110100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 113000..116000 self 3000 *
+                container.start.oci.start (runc start) 116000..119000 self 3000 pid 1124 *
+                container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 1123 exec /bin/sleep at 119000 [cpu.max=50000 100000, memory.max=134217728]
+        "#]],
     );
     let trace = &traces[0];
     expect![[r#"
@@ -131,66 +131,66 @@ fn two_containers_and_a_pull() {
     let traces = check(
         s,
         expect![[r#"
-        complete default/two total 192000 named 51700
-          sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 3000..40000 self 1000 *
-              sandbox.cni.loopback 3000..6000 self 100 pid 2001 *
-              sandbox.cni.bridge 3100..30000 self 21900 pid 2002 *
-                sandbox.cni.host-local 20000..25000 self 5000 pid 2003 *
-              sandbox.cni.portmap 31000..40000 self 9000 pid 2004 *
-            sandbox.shim (shim start) 41000..43000 self 2000 pid 2010 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 45000..60000 self 10900 pid 2020 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.namespaces 49100..50000 self 900 *
-              sandbox.oci.create.mounts 53000..54200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 2024 *
-          kubelet.gap (between calls) 76000..77000 self 1000 *
-          image.pull (PullImage) 77000..79000 self 2000 code 0 *
-          kubelet.gap (between calls) 79000..80000 self 1000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..132000 self 18800 code 0 *
-            container.start.shim (shim start) 91000..93000 self 2000 pid 2150 *
-            container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-            container.start.oci.create (runc create) 96000..111000 self 10900 pid 2140 *
-              container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
-              container.start.oci.create.namespaces 100100..101000 self 900 *
-              container.start.oci.create.mounts 104000..105200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
-            container.start.oci.start (runc start) 114000..117000 self 3000 pid 2144 *
-            container.exec (/bin/first) 117000..117000 self 0 pid 2143
-          kubelet.gap (between calls) 132000..140000 self 8000 *
-          container.create (CreateContainer) 140000..148000 self 8000 code 0 *
-          kubelet.gap (between calls) 148000..150000 self 2000 *
-          container.start (StartContainer) 150000..192000 self 18800 code 0 *
-            container.start.shim (shim start) 151000..153000 self 2000 pid 2230 *
-            container.start.rootfs (mount rootfs) 155200..155400 self 200 *
-            container.start.oci.create (runc create) 156000..171000 self 10900 pid 2220 *
-              container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
-              container.start.oci.create.namespaces 160100..161000 self 900 *
-              container.start.oci.create.mounts 164000..165200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 168000..168100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 171000..174000 self 3000 *
-            container.start.oci.start (runc start) 174000..177000 self 3000 pid 2224 *
-            container.exec (/bin/second) 177000..177000 self 0 pid 2223
-        sandbox 2a pid 2023 shim 2011
-        container first 2c2 pid 2143 exec /bin/first at 117000 [cpu.max=50000 100000, memory.max=134217728]
-        container second 2c6 pid 2223 exec /bin/second at 177000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]],
+            complete default/two total 192000 named 51700
+              sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 3000..40000 self 1000 *
+                  sandbox.cni.loopback 3000..6000 self 100 pid 2001 *
+                  sandbox.cni.bridge 3100..30000 self 21900 pid 2002 *
+                    sandbox.cni.host-local 20000..25000 self 5000 pid 2003 *
+                  sandbox.cni.portmap 31000..40000 self 9000 pid 2004 ran=iptables 1 *
+                sandbox.shim (shim start) 41000..43000 self 2000 pid 2010 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 45000..60000 self 10900 pid 2020 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.mounts 53000..54200 self 1200 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
+                sandbox.oci.start (runc start) 63000..66000 self 3000 pid 2024 *
+              kubelet.gap (between calls) 76000..77000 self 1000 *
+              image.pull (PullImage) 77000..79000 self 2000 code 0 *
+              kubelet.gap (between calls) 79000..80000 self 1000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 18800 code 0 *
+                container.start.shim (shim start) 91000..93000 self 2000 pid 2150 *
+                container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+                container.start.oci.create (runc create) 96000..111000 self 10900 pid 2140 *
+                  container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.namespaces 100100..101000 self 900 *
+                  container.start.oci.create.mounts 104000..105200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
+                container.start.oci.start (runc start) 114000..117000 self 3000 pid 2144 *
+                container.exec (/bin/first) 117000..117000 self 0 pid 2143
+              kubelet.gap (between calls) 132000..140000 self 8000 *
+              container.create (CreateContainer) 140000..148000 self 8000 code 0 *
+              kubelet.gap (between calls) 148000..150000 self 2000 *
+              container.start (StartContainer) 150000..192000 self 18800 code 0 *
+                container.start.shim (shim start) 151000..153000 self 2000 pid 2230 *
+                container.start.rootfs (mount rootfs) 155200..155400 self 200 *
+                container.start.oci.create (runc create) 156000..171000 self 10900 pid 2220 *
+                  container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
+                  container.start.oci.create.namespaces 160100..161000 self 900 *
+                  container.start.oci.create.mounts 164000..165200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
+                  container.start.oci.create.mounts (masked and read-only paths) 168000..168100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 171000..174000 self 3000 *
+                container.start.oci.start (runc start) 174000..177000 self 3000 pid 2224 *
+                container.exec (/bin/second) 177000..177000 self 0 pid 2223
+            sandbox 2a pid 2023 shim 2011
+            container first 2c2 pid 2143 exec /bin/first at 117000 [cpu.max=50000 100000, memory.max=134217728]
+            container second 2c6 pid 2223 exec /bin/second at 177000 [cpu.max=50000 100000, memory.max=134217728]
+        "#]],
     );
     expect![[r#"
         sandbox wall 76000 self 0 count 1
