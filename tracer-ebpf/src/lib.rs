@@ -7,6 +7,8 @@
 //! Kinds from [`kind::CLOCK`] on are written by user space alone, so that a recording holds all that the engine saw.
 #![no_std]
 
+pub mod shared;
+
 /// Length of the kernel's `task_struct.comm`, terminating zero included.
 pub const COMM_LEN: usize = 16;
 

@@ -1,0 +1,95 @@
+//! Syscall entries (kernel: `kernel/trace/trace_syscalls.c`, `perf_syscall_enter`). Each asks one map whether the call
+//! matters, and only then keeps its arguments for the exit. User memory is read at the exit: at the entry pages that
+//! nobody touched yet are absent.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use aya_ebpf::macros::tracepoint;
+use aya_ebpf::programs::TracePointContext;
+use tracer_ebpf::shared::{ARGS, Spec, class, fd_key, offset, tracked_flag};
+use tracer_ebpf::{counter, role, socket_op};
+
+use crate::kernel;
+use crate::maps::{self, CALLS, Call, FDS, SPECS, TRACKED};
+use crate::ring;
+
+const F_DUPFD: u64 = 0;
+const F_DUPFD_CLOEXEC: u64 = 1030;
+
+/// read, write, readv, writev, sendto, recvfrom, sendmsg, recvmsg, accept, accept4, dup, dup2, dup3, listen.
+#[tracepoint]
+pub(crate) fn fd_enter(ctx: TracePointContext) -> u32 {
+    watched(&ctx);
+    0
+}
+
+/// fcntl: only the commands that copy a descriptor.
+#[tracepoint]
+pub(crate) fn fcntl_enter(ctx: TracePointContext) -> u32 {
+    let command = kernel::arg::<1>(&ctx);
+    if command == F_DUPFD || command == F_DUPFD_CLOEXEC {
+        watched(&ctx);
+    }
+    0
+}
+
+/// connect, of the runtime; bind, of anybody, for a new runtime shows itself by the path that it binds.
+#[tracepoint]
+pub(crate) fn addr_enter(ctx: TracePointContext) -> u32 {
+    let id = kernel::pid_tgid();
+    let Some(spec) = SPECS.get(kernel::nr(&ctx)) else { return 0 };
+    if spec.code != socket_op::BIND {
+        // SAFETY: one word is read from the value.
+        match unsafe { TRACKED.get((id >> 32) as u32) } {
+            Some(tracked) if tracked.role == role::RUNTIME => {}
+            _ => return 0,
+        }
+    }
+    begin(&ctx, id, 0, 0, spec);
+    0
+}
+
+/// The syscalls that are reported for tracked processes.
+#[tracepoint]
+pub(crate) fn task_enter(ctx: TracePointContext) -> u32 {
+    let id = kernel::pid_tgid();
+    // SAFETY: one word is read from the value.
+    match unsafe { TRACKED.get((id >> 32) as u32) } {
+        Some(tracked) if tracked.flags & tracked_flag::CONTAINER == 0 => {}
+        _ => return 0,
+    }
+    if let Some(spec) = SPECS.get(kernel::nr(&ctx)) {
+        begin(&ctx, id, 0, 0, spec);
+    }
+    0
+}
+
+#[inline(always)]
+fn watched(ctx: &TracePointContext) {
+    let id = kernel::pid_tgid();
+    let key = fd_key((id >> 32) as u32, kernel::arg::<0>(ctx) as u32);
+    // SAFETY: entries are replaced, not changed in place.
+    let Some(fd) = (unsafe { FDS.get(key) }) else { return };
+    let (conn, kind) = (fd.id, fd.kind);
+    if let Some(spec) = SPECS.get(kernel::nr(ctx)) {
+        begin(ctx, id, conn, kind, spec);
+    }
+}
+
+#[inline(always)]
+fn begin(ctx: &TracePointContext, key: u64, id: u64, kind: u32, spec: &Spec) {
+    let mut call = Call { enter: 0, id, args: [0; ARGS], nr: kernel::nr(ctx), kind };
+    let args = spec.args as u64;
+    if spec.class < class::IO || args > ARGS as u64 {
+        return;
+    }
+    // SAFETY: at most ARGS words, as just checked; only as many as the event has, for the rest is not written.
+    unsafe {
+        let from = ctx.as_ptr() as u64 + kernel::at::<{ offset::SYS_ARGS }>();
+        bpf_probe_read_kernel(call.args.as_mut_ptr().cast(), (args * 8) as u32, from as *const _);
+    }
+    call.enter = ring::now();
+    if CALLS.insert(key, call, 0).is_err() {
+        maps::count(counter::MAP_FULL);
+    }
+}

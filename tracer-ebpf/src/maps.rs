@@ -1,0 +1,59 @@
+//! The maps, and the counters of what did not fit.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+use tracer_ebpf::counter;
+use tracer_ebpf::shared::{ARGS, Conn, Fd, Found, Myself, Path, Spec, Tracked};
+
+#[map]
+pub(crate) static SIGNS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
+#[map]
+pub(crate) static BYTES: RingBuf = RingBuf::with_byte_size(16 << 20, 0);
+#[map]
+static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counter::COUNT, 0);
+#[map]
+pub(crate) static MYSELF: Array<Myself> = Array::with_max_entries(1, 0);
+#[map]
+pub(crate) static FOUND: Array<Found> = Array::with_max_entries(1, 0);
+#[map]
+pub(crate) static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(16384, 0);
+#[map]
+pub(crate) static FDS: HashMap<u64, Fd> = HashMap::with_max_entries(16384, 0);
+#[map]
+pub(crate) static CONNS: HashMap<u64, Conn> = HashMap::with_max_entries(8192, 0);
+#[map]
+pub(crate) static PATHS: HashMap<u64, Path> = HashMap::with_max_entries(256, 0);
+#[map]
+pub(crate) static WATCHED: HashMap<Path, u32> = HashMap::with_max_entries(16, 0);
+#[map]
+pub(crate) static SPECS: Array<Spec> = Array::with_max_entries(512, 0);
+/// Syscalls under way, by `pid_tgid`. LRU: a thread that dies inside one leaves its entry behind.
+#[map]
+pub(crate) static CALLS: LruHashMap<u64, Call> = LruHashMap::with_max_entries(8192, 0);
+/// One environment string at a time; see `exec`.
+#[map]
+pub(crate) static SCRATCH: PerCpuArray<[u8; SCRATCH_LEN]> = PerCpuArray::with_max_entries(1, 0);
+
+pub(crate) const SCRATCH_LEN: usize = 4096;
+
+/// A syscall between its entry and its exit.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) enter: u64,
+    /// Connection or listener that argument 0 named at entry.
+    pub(crate) id: u64,
+    pub(crate) args: [u64; ARGS],
+    pub(crate) nr: u32,
+    /// See `fd_kind`; 0: argument 0 was not looked up.
+    pub(crate) kind: u32,
+}
+
+/// Adds one to a counter.
+#[inline(always)]
+pub(crate) fn count(counter: u32) {
+    if let Some(value) = COUNTERS.get_ptr_mut(counter) {
+        // SAFETY: the value is this CPU's own; a tracing program that interrupts this one may cost a count.
+        unsafe { *value += 1 };
+    }
+}

@@ -1,0 +1,278 @@
+//! What the loader and the programs agree on besides records: kernel members to resolve, map values, roles of maps.
+//!
+//! Nothing here leaves the machine or reaches a recording. rustc emits no CO-RE relocations, so the loader looks each
+//! member up in the running kernel's BTF and hands the offsets over in the `OFFSETS` global, indexed as here.
+
+/// Names of maps and globals that only the loader touches.
+pub mod map {
+    /// Global `[u32; offset::COUNT]`, see [`super::offset`].
+    pub const OFFSETS: &str = "OFFSETS";
+    /// Global `u32`: the flags value that marks a `pidfd_getfd` as the loader's question.
+    pub const FINDER_KEY: &str = "FINDER_KEY";
+    /// Array with one [`super::Myself`].
+    pub const MYSELF: &str = "MYSELF";
+    /// Array with one [`super::Found`]: the answer to the last question.
+    pub const FOUND: &str = "FOUND";
+    /// Hash: kernel tgid to [`super::Tracked`].
+    pub const TRACKED: &str = "TRACKED";
+    /// Hash: [`super::fd_key`] to [`super::Fd`].
+    pub const FDS: &str = "FDS";
+    /// Hash: connection to [`super::Conn`].
+    pub const CONNS: &str = "CONNS";
+    /// Hash: listener to [`super::Path`].
+    pub const PATHS: &str = "PATHS";
+    /// Hash: [`super::Path`] whose bind makes a process the runtime, to the mount namespace it must be in.
+    pub const WATCHED: &str = "WATCHED";
+    /// Array: syscall number to [`super::Spec`].
+    pub const SPECS: &str = "SPECS";
+}
+
+/// Key of the `FDS` map.
+pub const fn fd_key(tgid: u32, fd: u32) -> u64 {
+    (tgid as u64) << 32 | fd as u64
+}
+
+/// podlapse's own place among the pid namespaces.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Myself {
+    /// Address of its `pid_namespace`; stays in the kernel.
+    pub ns: u64,
+    /// Level of that namespace; 0 is the initial one.
+    pub level: u32,
+    /// 1 once known.
+    pub known: u32,
+}
+const _: () = assert!(size_of::<Myself>() == 16);
+
+/// What a pidfd names.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// The kernel's own tgid; 0: nothing was found.
+    pub tgid: u32,
+    /// The pid in podlapse's namespace.
+    pub pid: u32,
+}
+const _: () = assert!(size_of::<Found>() == 8);
+
+/// Descriptors of cgroup files that one process can have under watch.
+pub const CGROUP_FDS: usize = 4;
+
+/// A process whose signs are wanted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tracked {
+    /// See [`crate::role`].
+    pub role: u32,
+    /// See [`tracked_flag`].
+    pub flags: u32,
+    /// Its pid in podlapse's namespace.
+    pub pid: u32,
+    /// Mount namespace of its runtime; 0: unknown.
+    pub mnt: u32,
+    /// Where the next cgroup file's descriptor goes in `cgroup_fds`.
+    pub next: u32,
+    /// Descriptors of cgroup files, plus one; 0: none.
+    pub cgroup_fds: [u32; CGROUP_FDS],
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Tracked>() == 40);
+
+/// Bits of [`Tracked::flags`].
+pub mod tracked_flag {
+    /// Runs in a container: kept for its exec, exit and signals, its children are not followed.
+    pub const CONTAINER: u32 = 1;
+}
+
+/// A watched descriptor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fd {
+    /// Connection, or listener.
+    pub id: u64,
+    /// See [`fd_kind`].
+    pub kind: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Fd>() == 16);
+
+/// Values of [`Fd::kind`].
+pub mod fd_kind {
+    /// A connected unix stream socket.
+    pub const CONNECTION: u32 = 1;
+    /// A unix socket bound to a path, listening or about to.
+    pub const LISTENER: u32 = 2;
+    /// A file of a cgroup file system, open for writing.
+    pub const CGROUP: u32 = 3;
+}
+
+/// A connection's running offsets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conn {
+    /// Bytes so far, by [`crate::direction`].
+    pub offset: [u64; 2],
+    /// Watched descriptors that name it.
+    pub refs: u64,
+}
+const _: () = assert!(size_of::<Conn>() == 24);
+
+/// Bytes of `sockaddr_un.sun_path`.
+pub const SUN_PATH: usize = 108;
+
+/// A unix socket's name, zero-filled.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// Length in use.
+    pub len: u32,
+    /// The name; an abstract one starts with a zero byte.
+    pub name: [u8; SUN_PATH],
+}
+const _: () = assert!(size_of::<Path>() == 112);
+
+/// How a syscall is to be read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Meaning of `code`, see [`class`].
+    pub class: u32,
+    /// By class: [`shape`] and direction, [`crate::socket_op`] or [`crate::sys`].
+    pub code: u32,
+    /// Number of arguments to keep, at most [`ARGS`].
+    pub args: u32,
+    /// See [`spec_flag`].
+    pub flags: u32,
+    /// Index of the argument that holds `MSG_*` flags; [`NO_ARG`]: none.
+    pub msg_flags: u32,
+    /// Indices of the string arguments; [`NO_ARG`]: none.
+    pub strings: [u32; 3],
+}
+const _: () = assert!(size_of::<Spec>() == 32);
+
+/// Arguments that are kept of a syscall under way.
+pub const ARGS: usize = 6;
+
+/// No such argument.
+pub const NO_ARG: u32 = 99;
+
+/// Values of [`Spec::class`].
+pub mod class {
+    /// Moves bytes; `code` is `direction | shape << 1`.
+    pub const IO: u32 = 1;
+    /// Changes sockets; `code` is a `socket_op`.
+    pub const SOCKET: u32 = 2;
+    /// A syscall of a tracked process; `code` is a `sys`.
+    pub const TASK: u32 = 3;
+}
+
+/// Where a syscall keeps its buffers.
+pub mod shape {
+    /// One buffer: argument 1.
+    pub const BUFFER: u32 = 0;
+    /// `struct iovec`s: argument 1, their number: argument 2.
+    pub const IOVEC: u32 = 1;
+    /// `struct msghdr`: argument 1.
+    pub const MSGHDR: u32 = 2;
+}
+
+/// Bits of [`Spec::flags`].
+pub mod spec_flag {
+    /// Reported only when it failed.
+    pub const FAILED_ONLY: u32 = 1;
+    /// The record tells the namespaces after the call.
+    pub const NAMESPACES: u32 = 2;
+}
+
+/// Indices into the `OFFSETS` global.
+pub mod offset {
+    macro_rules! members {
+        ($($name:ident = $of:literal $path:literal;)*) => {
+            #[derive(Clone, Copy)]
+            #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "only the numbers are used, as constants")]
+            enum Index { $($name,)* COUNT }
+            $(#[doc = concat!("`", $of, ".", $path, "`")] pub const $name: usize = Index::$name as usize;)*
+            const MEMBER_COUNT: usize = Index::COUNT as usize;
+            /// Type and member path of each BTF offset, in order; an empty path stands for the type's size.
+            pub const MEMBERS: [(&str, &str); MEMBER_COUNT] = [$(($of, $path),)*];
+        };
+    }
+
+    members! {
+        TASK_TGID = "task_struct" "tgid";
+        TASK_LEADER = "task_struct" "group_leader";
+        TASK_PARENT = "task_struct" "real_parent";
+        TASK_THREAD_PID = "task_struct" "thread_pid";
+        TASK_MM = "task_struct" "mm";
+        TASK_FILES = "task_struct" "files";
+        TASK_NSPROXY = "task_struct" "nsproxy";
+        TASK_CRED = "task_struct" "cred";
+        TASK_CGROUPS = "task_struct" "cgroups";
+        TASK_SIGNAL = "task_struct" "signal";
+        TASK_EXIT_CODE = "task_struct" "exit_code";
+        MM_ARG_START = "mm_struct" "arg_start";
+        MM_ARG_END = "mm_struct" "arg_end";
+        MM_ENV_START = "mm_struct" "env_start";
+        MM_ENV_END = "mm_struct" "env_end";
+        PID_LEVEL = "pid" "level";
+        PID_NUMBERS = "pid" "numbers";
+        UPID_NR = "upid" "nr";
+        UPID_NS = "upid" "ns";
+        UPID_SIZE = "upid" "";
+        NSPROXY_MNT = "nsproxy" "mnt_ns";
+        NSPROXY_NET = "nsproxy" "net_ns";
+        NSPROXY_IPC = "nsproxy" "ipc_ns";
+        NSPROXY_UTS = "nsproxy" "uts_ns";
+        NSPROXY_PID = "nsproxy" "pid_ns_for_children";
+        CRED_USER = "cred" "user_ns";
+        MNT_INUM = "mnt_namespace" "ns.inum";
+        NET_INUM = "net" "ns.inum";
+        IPC_INUM = "ipc_namespace" "ns.inum";
+        UTS_INUM = "uts_namespace" "ns.inum";
+        PID_INUM = "pid_namespace" "ns.inum";
+        USER_INUM = "user_namespace" "ns.inum";
+        CSS_SET_DFL = "css_set" "dfl_cgrp";
+        CGROUP_KN = "cgroup" "kn";
+        CGROUP_ROOT = "cgroup" "root";
+        KN_ID = "kernfs_node" "id";
+        ROOT_HIERARCHY = "cgroup_root" "hierarchy_id";
+        SIGNAL_LIVE = "signal_struct" "live.counter";
+        SIGNAL_FLAGS = "signal_struct" "flags";
+        SIGNAL_EXIT_CODE = "signal_struct" "group_exit_code";
+        SIGNAL_OOM_ADJ = "signal_struct" "oom_score_adj";
+        FILES_FDT = "files_struct" "fdt";
+        FDT_FD = "fdtable" "fd";
+        FDT_MAX = "fdtable" "max_fds";
+        FILE_PRIVATE = "file" "private_data";
+        FILE_INODE = "file" "f_inode";
+        FILE_MODE = "file" "f_mode";
+        FILE_DENTRY = "file" "f_path.dentry";
+        INODE_SB = "inode" "i_sb";
+        INODE_INO = "inode" "i_ino";
+        INODE_PRIVATE = "inode" "i_private";
+        SB_MAGIC = "super_block" "s_magic";
+        DENTRY_PARENT = "dentry" "d_parent";
+        DENTRY_NAME = "dentry" "d_name.name";
+        DENTRY_INODE = "dentry" "d_inode";
+        SOCKET_SK = "socket" "sk";
+        SK_PEER_PID = "sock" "sk_peer_pid";
+        BPRM_FILENAME = "linux_binprm" "filename";
+        SIGINFO_CODE = "kernel_siginfo" "si_code";
+    }
+
+    /// `__syscall_nr` of the syscall tracepoints, from their `format`.
+    pub const SYS_NR: usize = MEMBER_COUNT;
+    /// First argument of `sys_enter_*`; each of the others is 8 bytes on.
+    pub const SYS_ARGS: usize = MEMBER_COUNT + 1;
+    /// `ret` of `sys_exit_*`.
+    pub const SYS_RET: usize = MEMBER_COUNT + 2;
+    /// `pid` of `oom:mark_victim`.
+    pub const VICTIM_PID: usize = MEMBER_COUNT + 3;
+    /// Number of offsets.
+    pub const COUNT: usize = MEMBER_COUNT + 4;
+    /// An offset that this kernel does not have.
+    pub const MISSING: u32 = u32::MAX;
+}

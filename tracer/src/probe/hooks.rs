@@ -1,0 +1,220 @@
+//! The hooks: what is attached where, what it needs of the kernel, and whether it worked.
+
+use std::fmt;
+
+use tracer_ebpf::shared::offset as o;
+
+use super::specs;
+
+/// What a hook tells of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Bytes and life of the runtime's sockets.
+    Socket,
+    /// Processes born and gone.
+    Process,
+    /// Programs executed.
+    Exec,
+    /// Namespaces joined and left.
+    Namespaces,
+    /// Mounts and the root's pivot.
+    Mounts,
+    /// cgroups and their files.
+    Cgroup,
+    /// The OOM killer.
+    Oom,
+    /// Signals.
+    Signal,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Group; 8] = [
+        Group::Socket,
+        Group::Process,
+        Group::Exec,
+        Group::Namespaces,
+        Group::Mounts,
+        Group::Cgroup,
+        Group::Oom,
+        Group::Signal,
+    ];
+
+    /// Name, as in `node.probes`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Socket => "socket",
+            Group::Process => "process",
+            Group::Exec => "exec",
+            Group::Namespaces => "namespaces",
+            Group::Mounts => "mounts",
+            Group::Cgroup => "cgroup",
+            Group::Oom => "oom",
+            Group::Signal => "signal",
+        }
+    }
+}
+
+/// How a hook is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// A tracepoint or raw tracepoint.
+    Tracepoint,
+    /// `fentry` or `fexit`.
+    Trampoline,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Tracepoint => "tracepoint",
+            Backend::Trampoline => "trampoline",
+        })
+    }
+}
+
+/// Whether a hook works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Attached.
+    Attached,
+    /// Not attached, and why.
+    Refused(String),
+}
+
+/// A hook, after an attempt to attach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// `category:event`.
+    pub name: String,
+    /// What it tells.
+    pub group: Group,
+    /// Without it no start can be told.
+    pub required: bool,
+    /// How it is attached.
+    pub backend: Backend,
+    /// Whether it works.
+    pub status: Status,
+}
+
+/// Where a program goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Point {
+    /// A tracepoint, by category and event.
+    Trace(&'static str, String),
+    /// A raw tracepoint, and the structs that its leading arguments must point to (empty: no struct).
+    Raw(&'static str, &'static [&'static str]),
+}
+
+/// A hook to attach: all its points, or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) group: Group,
+    pub(crate) required: bool,
+    /// Program and place.
+    pub(crate) points: Vec<(&'static str, Point)>,
+}
+
+/// Members without which no program works.
+const BASE: &[usize] = &[
+    o::TASK_TGID,
+    o::TASK_LEADER,
+    o::TASK_PARENT,
+    o::TASK_THREAD_PID,
+    o::PID_LEVEL,
+    o::PID_NUMBERS,
+    o::UPID_NR,
+    o::UPID_NS,
+    o::UPID_SIZE,
+];
+const FILES: &[usize] = &[o::TASK_FILES, o::FILES_FDT, o::FDT_FD, o::FDT_MAX, o::FILE_PRIVATE, o::FILE_INODE];
+const NAMESPACES: &[usize] = &[
+    o::TASK_NSPROXY,
+    o::TASK_CRED,
+    o::NSPROXY_MNT,
+    o::NSPROXY_NET,
+    o::NSPROXY_IPC,
+    o::NSPROXY_UTS,
+    o::NSPROXY_PID,
+    o::CRED_USER,
+    o::MNT_INUM,
+    o::NET_INUM,
+    o::IPC_INUM,
+    o::UTS_INUM,
+    o::PID_INUM,
+    o::USER_INUM,
+];
+const CGROUP_ID: &[usize] = &[o::TASK_CGROUPS, o::CSS_SET_DFL, o::CGROUP_KN, o::KN_ID];
+
+/// The kernel members that a program reads. What it can do without reads as zero and is not listed: a peer's pid, the
+/// members behind a cgroup file's name.
+pub(crate) fn members(program: &str) -> Vec<usize> {
+    let lists: &[&[usize]] = match program {
+        "task_exit" => &[BASE, NAMESPACES],
+        "sched_process_exec" => &[
+            BASE,
+            NAMESPACES,
+            CGROUP_ID,
+            &[
+                o::TASK_MM,
+                o::TASK_SIGNAL,
+                o::SIGNAL_OOM_ADJ,
+                o::MM_ARG_START,
+                o::MM_ARG_END,
+                o::MM_ENV_START,
+                o::MM_ENV_END,
+                o::BPRM_FILENAME,
+            ],
+        ],
+        "task_newtask" => &[BASE, CGROUP_ID],
+        "sched_process_exit" => {
+            &[BASE, &[o::TASK_SIGNAL, o::TASK_EXIT_CODE, o::SIGNAL_LIVE, o::SIGNAL_FLAGS, o::SIGNAL_EXIT_CODE]]
+        }
+        "signal_generate" => &[BASE, &[o::SIGINFO_CODE]],
+        "cgroup_mkdir" | "cgroup_rmdir" | "cgroup_attach_task" => {
+            &[BASE, &[o::CGROUP_KN, o::KN_ID, o::CGROUP_ROOT, o::ROOT_HIERARCHY]]
+        }
+        "open_exit" => {
+            &[BASE, FILES, &[o::FILE_MODE, o::INODE_SB, o::SB_MAGIC, o::FILE_DENTRY, o::DENTRY_PARENT, o::DENTRY_NAME]]
+        }
+        "pid_finder" => &[BASE, FILES],
+        _ => &[BASE],
+    };
+    lists.concat()
+}
+
+/// Every hook. Syscalls come from the table in [`specs`].
+pub(crate) fn plans() -> Vec<Plan> {
+    let raw = |category: &str, event, group, required, args| Plan {
+        name: format!("{category}:{event}"),
+        group,
+        required,
+        points: vec![(event, Point::Raw(event, args))],
+    };
+    let trace = |category, event: &str, program, group, required| Plan {
+        name: format!("{category}:{event}"),
+        group,
+        required,
+        points: vec![(program, Point::Trace(category, event.to_owned()))],
+    };
+    let mut plans = vec![
+        trace("syscalls", "sys_enter_pidfd_getfd", "pid_finder", Group::Process, true),
+        raw("task", "task_newtask", Group::Process, true, &["task_struct", ""]),
+        raw("sched", "sched_process_exit", Group::Process, true, &["task_struct"]),
+        raw("sched", "sched_process_exec", Group::Exec, true, &["task_struct", "", "linux_binprm"]),
+        raw("cgroup", "cgroup_mkdir", Group::Cgroup, false, &["cgroup", ""]),
+        raw("cgroup", "cgroup_rmdir", Group::Cgroup, false, &["cgroup", ""]),
+        raw("cgroup", "cgroup_attach_task", Group::Cgroup, false, &["cgroup", "", "task_struct", ""]),
+        raw("signal", "signal_generate", Group::Signal, false, &["", "kernel_siginfo", "task_struct"]),
+        trace("oom", "mark_victim", "mark_victim", Group::Oom, false),
+    ];
+    for it in specs::all() {
+        let at = |way, program| (program, Point::Trace("syscalls", format!("sys_{way}_{}", it.event)));
+        // The exit first: an entry that is kept always meets it.
+        let points = it.exit.map(|program| at("exit", program)).into_iter();
+        let points = points.chain(it.enter.map(|program| at("enter", program))).collect();
+        plans.push(Plan { name: format!("syscalls:{}", it.name), group: it.group, required: it.required, points });
+    }
+    plans
+}

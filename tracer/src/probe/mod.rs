@@ -1,0 +1,19 @@
+//! The live source of records: loads the BPF programs, finds the container runtime, reads the rings.
+//!
+//! Everything that podlapse learns on a node leaves this module as a [`crate::record::Record`], in time order. It
+//! never stands in the path of a start: no event is held up, no process stopped, no file written but podlapse's own
+//! memory. What it attaches is gone when [`Session`] is dropped or the process ends: links are descriptors, tracefs is
+//! mounted in a mount namespace that lives as long as one thread.
+
+mod btf;
+mod error;
+mod hooks;
+mod loader;
+mod privileges;
+mod specs;
+mod tracefs;
+
+pub use error::ProbeError;
+pub use hooks::{Backend, Group, Hook, Status};
+pub use loader::probe_hooks;
+pub use privileges::{drop_privileges, missing_capabilities};

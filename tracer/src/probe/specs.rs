@@ -1,0 +1,163 @@
+//! Which syscalls are watched, and how their arguments are read. One program pair serves many syscalls; the table goes
+//! to the kernel by syscall number.
+
+use tracer_ebpf::shared::{NO_ARG, Spec, class, shape, spec_flag};
+use tracer_ebpf::{direction, socket_op, sys};
+
+use super::hooks::Group;
+
+/// A watched syscall.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watched {
+    /// Name, also of its tracepoints (`sys_enter_…`) unless `event` says otherwise.
+    pub(crate) name: &'static str,
+    /// Name in its tracepoints.
+    pub(crate) event: &'static str,
+    /// Number.
+    pub(crate) nr: i64,
+    /// What it tells.
+    pub(crate) group: Group,
+    /// Without it no start can be told.
+    pub(crate) required: bool,
+    /// Program at its entry.
+    pub(crate) enter: Option<&'static str>,
+    /// Program at its exit.
+    pub(crate) exit: Option<&'static str>,
+    /// How it is read.
+    pub(crate) spec: Spec,
+}
+
+const NONE: [u32; 3] = [NO_ARG; 3];
+
+const fn watched(name: &'static str, nr: libc::c_long, group: Group, args: u32, class: u32, code: u32) -> Watched {
+    let (enter, exit) = match class {
+        class::IO => ("fd_enter", "io_exit"),
+        class::SOCKET => ("fd_enter", "sock_exit"),
+        _ => ("task_enter", "task_exit"),
+    };
+    let spec = Spec { class, code, args, flags: 0, msg_flags: NO_ARG, strings: NONE };
+    Watched { name, event: name, nr, group, required: false, enter: Some(enter), exit: Some(exit), spec }
+}
+
+const fn io(name: &'static str, nr: libc::c_long, args: u32, direction: u32, shape: u32) -> Watched {
+    watched(name, nr, Group::Socket, args, class::IO, direction | shape << 1)
+}
+
+const fn socket(name: &'static str, nr: libc::c_long, args: u32, op: u32) -> Watched {
+    watched(name, nr, Group::Socket, args, class::SOCKET, op)
+}
+
+const fn task(name: &'static str, nr: libc::c_long, group: Group, args: u32, sys: u32, strings: &[u32]) -> Watched {
+    let mut it = watched(name, nr, group, args, class::TASK, sys);
+    let mut index = 0;
+    while index < strings.len() {
+        it.spec.strings[index] = strings[index];
+        index += 1;
+    }
+    it
+}
+
+impl Watched {
+    const fn required(mut self) -> Watched {
+        self.required = true;
+        self
+    }
+
+    const fn enter(mut self, program: Option<&'static str>) -> Watched {
+        self.enter = program;
+        self
+    }
+
+    const fn exit(mut self, program: Option<&'static str>) -> Watched {
+        self.exit = program;
+        self
+    }
+
+    const fn event(mut self, event: &'static str) -> Watched {
+        self.event = event;
+        self
+    }
+
+    const fn msg_flags(mut self, argument: u32) -> Watched {
+        self.spec.msg_flags = argument;
+        self
+    }
+
+    const fn flags(mut self, flags: u32) -> Watched {
+        self.spec.flags = flags;
+        self
+    }
+}
+
+/// The table.
+pub(crate) fn all() -> Vec<Watched> {
+    let (read, write) = (direction::IN, direction::OUT);
+    let failed = spec_flag::FAILED_ONLY;
+    let mut table = vec![
+        io("read", libc::SYS_read, 3, read, shape::BUFFER).required(),
+        io("write", libc::SYS_write, 3, write, shape::BUFFER).required(),
+        io("readv", libc::SYS_readv, 3, read, shape::IOVEC),
+        io("writev", libc::SYS_writev, 3, write, shape::IOVEC),
+        io("recvfrom", libc::SYS_recvfrom, 6, read, shape::BUFFER).msg_flags(3),
+        io("sendto", libc::SYS_sendto, 6, write, shape::BUFFER),
+        io("recvmsg", libc::SYS_recvmsg, 3, read, shape::MSGHDR).msg_flags(2),
+        io("sendmsg", libc::SYS_sendmsg, 3, write, shape::MSGHDR),
+        socket("accept4", libc::SYS_accept4, 4, socket_op::ACCEPT).required(),
+        socket("accept", libc::SYS_accept, 3, socket_op::ACCEPT),
+        socket("connect", libc::SYS_connect, 3, socket_op::CONNECT).enter(Some("addr_enter")),
+        socket("bind", libc::SYS_bind, 3, socket_op::BIND).enter(Some("addr_enter")),
+        socket("listen", libc::SYS_listen, 2, socket_op::LISTEN),
+        socket("close", libc::SYS_close, 1, socket_op::CLOSE).enter(Some("close_enter")).exit(None).required(),
+        socket("dup", libc::SYS_dup, 1, socket_op::DUP),
+        socket("dup3", libc::SYS_dup3, 3, socket_op::DUP),
+        socket("fcntl", libc::SYS_fcntl, 3, socket_op::DUP).enter(Some("fcntl_enter")),
+        task("execve", libc::SYS_execve, Group::Exec, 3, sys::EXECVE, &[0]).flags(failed),
+        task("execveat", libc::SYS_execveat, Group::Exec, 5, sys::EXECVEAT, &[1]).flags(failed),
+        task("clone", libc::SYS_clone, Group::Process, 5, sys::CLONE, &[]).flags(failed),
+        task("clone3", libc::SYS_clone3, Group::Process, 2, sys::CLONE3, &[]).flags(failed),
+        task("setns", libc::SYS_setns, Group::Namespaces, 2, sys::SETNS, &[]).flags(spec_flag::NAMESPACES),
+        task("unshare", libc::SYS_unshare, Group::Namespaces, 1, sys::UNSHARE, &[]).flags(spec_flag::NAMESPACES),
+        task("pivot_root", libc::SYS_pivot_root, Group::Mounts, 2, sys::PIVOT_ROOT, &[0, 1]),
+        task("mount", libc::SYS_mount, Group::Mounts, 5, sys::MOUNT, &[0, 1, 2]),
+        task("umount2", libc::SYS_umount2, Group::Mounts, 2, sys::UMOUNT2, &[0]).event("umount"),
+        task("fsopen", libc::SYS_fsopen, Group::Mounts, 2, sys::FSOPEN, &[0]),
+        task("fsconfig", libc::SYS_fsconfig, Group::Mounts, 5, sys::FSCONFIG, &[2]),
+        task("fsmount", libc::SYS_fsmount, Group::Mounts, 3, sys::FSMOUNT, &[]),
+        task("move_mount", libc::SYS_move_mount, Group::Mounts, 5, sys::MOVE_MOUNT, &[1, 3]),
+        task("open_tree", libc::SYS_open_tree, Group::Mounts, 3, sys::OPEN_TREE, &[1]),
+        task("mount_setattr", libc::SYS_mount_setattr, Group::Mounts, 5, sys::MOUNT_SETATTR, &[1]),
+        task("mkdirat", libc::SYS_mkdirat, Group::Mounts, 3, sys::MKDIRAT, &[1]).flags(failed),
+        socket("openat", libc::SYS_openat, 4, 0).enter(None).exit(Some("open_exit")),
+        socket("openat2", libc::SYS_openat2, 4, 0).enter(None).exit(Some("open_exit")),
+    ];
+    // Architectures younger than these calls do not have them.
+    #[cfg(target_arch = "x86_64")]
+    table.extend([
+        socket("dup2", libc::SYS_dup2, 2, socket_op::DUP),
+        task("mkdir", libc::SYS_mkdir, Group::Mounts, 2, sys::MKDIR, &[0]).flags(failed),
+        socket("open", libc::SYS_open, 3, 0).enter(None).exit(Some("open_exit")),
+    ]);
+    for it in &mut table {
+        if it.exit == Some("open_exit") {
+            it.group = Group::Cgroup;
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tracer_ebpf::shared::ARGS;
+
+    #[test]
+    fn every_syscall_is_listed_once_and_fits_the_kernel_table() {
+        let mut seen = HashSet::new();
+        for it in super::all() {
+            assert!(seen.insert(it.nr), "{} twice", it.name);
+            assert!(it.nr < 512 && it.spec.args as usize <= ARGS, "{}", it.name);
+            assert!(it.enter.is_some() || it.exit.is_some(), "{}", it.name);
+        }
+    }
+}
