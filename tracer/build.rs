@@ -14,7 +14,6 @@ const HINT: &str = "`cargo xtask setup` puts it in place (or set AYA_BUILD_SKIP=
 
 fn main() -> Result<()> {
     println!("cargo:rerun-if-env-changed=AYA_BUILD_SKIP");
-    println!("cargo:rerun-if-env-changed=PATH");
     let out = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
     if env::var("AYA_BUILD_SKIP").is_ok_and(|skip| skip == "1" || skip.eq_ignore_ascii_case("true")) {
         return fs::write(out.join("tracer-ebpf"), []).context("cannot write an empty BPF object");
@@ -26,7 +25,11 @@ fn main() -> Result<()> {
     let root = root.to_str().context("the path of the project is not UTF-8")?;
     // SAFETY: a build script's main thread, before any other exists. Only the nested build inherits it: on a stable
     // toolchain that is what allows `-Z build-std=core` for the BPF target.
-    unsafe { env::set_var("RUSTC_BOOTSTRAP", "1") };
+    unsafe {
+        env::set_var("RUSTC_BOOTSTRAP", "1");
+        // aya-build passes each line on as a warning of this package: warnings and errors are enough.
+        env::set_var("CARGO_TERM_QUIET", "true");
+    }
     // Under rustup, the pinned toolchain that builds the rest; without, whatever rustc is.
     let toolchain = env::var("RUSTUP_TOOLCHAIN").unwrap_or_else(|_| "stable".to_owned());
     let package = Package { name: "tracer-ebpf", root_dir: root, no_default_features: true, features };

@@ -1,5 +1,4 @@
 //! Loads the BPF object, attaches every hook that this kernel allows, and says why the others are refused.
-#![expect(dead_code, reason = "the session that uses the rest comes next")]
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,6 +37,8 @@ pub(crate) struct Loaded {
     pub(crate) hooks: Vec<Hook>,
     /// Marks podlapse's questions, see [`shared::map::FINDER_KEY`].
     pub(crate) key: u32,
+    /// Last id given to a socket that was open already.
+    pub(crate) last_id: u64,
 }
 
 /// Attaches every hook without a runtime, and detaches again: what this kernel and these privileges allow.
@@ -98,7 +99,7 @@ fn load() -> Result<Loaded, ProbeError> {
     let mut attacher =
         Attacher { ebpf: &mut ebpf, btf: &btf, tracefs: &tracefs, offsets: &offsets, loaded: HashMap::new() };
     let hooks = hooks::plans().into_iter().map(|plan| attacher.hook(plan)).collect();
-    Ok(Loaded { ebpf, hooks, key })
+    Ok(Loaded { ebpf, hooks, key, last_id: 0 })
 }
 
 /// An array map of the object.

@@ -6,10 +6,17 @@
 //! mounted in a mount namespace that lives as long as one thread.
 
 mod btf;
+mod cri;
 mod error;
 mod hooks;
 mod loader;
+mod merge;
 mod privileges;
+mod proc;
+mod register;
+mod rings;
+mod session;
+mod sockets;
 mod specs;
 mod tracefs;
 
@@ -17,3 +24,5 @@ pub use error::ProbeError;
 pub use hooks::{Backend, Group, Hook, Status};
 pub use loader::probe_hooks;
 pub use privileges::{drop_privileges, missing_capabilities};
+pub use session::{Options, Session};
+pub use sockets::candidates;

@@ -1,0 +1,89 @@
+//! Merges what the rings hold by time, in a small window. Pure.
+//!
+//! Records reach user space in the order in which the kernel finished them: on other CPUs, in the other ring, and at
+//! the exit of a write that counts from its entry, an earlier one may come later. A record is handed on once the window
+//! has passed it; one that comes later still is handed on at once, late but not lost.
+
+#![forbid(unsafe_code)]
+
+use crate::ids::MonotonicNs;
+use crate::record::Record;
+
+/// How long a record waits for earlier ones.
+pub(crate) const WINDOW_NS: u64 = 30_000_000;
+
+/// Records that may wait; beyond, the earlier half goes on without waiting.
+const LIMIT: usize = 65_536;
+
+/// Records that wait for earlier ones.
+#[derive(Debug, Default)]
+pub(crate) struct Merge {
+    waiting: Vec<Record>,
+}
+
+impl Merge {
+    /// Takes a record in.
+    pub(crate) fn push(&mut self, record: Record) {
+        self.waiting.push(record);
+    }
+
+    /// The records up to a time, in time order; those of one time in the order in which they came.
+    pub(crate) fn take(&mut self, until: MonotonicNs) -> Vec<Record> {
+        self.waiting.sort_by_key(|record| record.at);
+        let mut count = self.waiting.partition_point(|record| record.at <= until);
+        if self.waiting.len() - count > LIMIT {
+            count = self.waiting.len() / 2;
+        }
+        self.waiting.drain(..count).collect()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> Vec<Record> {
+        self.take(MonotonicNs(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Merge;
+    use crate::ids::{MonotonicNs, Tgid, Tid};
+    use crate::record::{Event, Record};
+
+    fn mark(at: u64, what: u32) -> Record {
+        Record { at: MonotonicNs(at), tgid: Tgid(1), tid: Tid(1), event: Event::Mark(what) }
+    }
+
+    fn times(records: &[Record]) -> Vec<u64> {
+        records.iter().map(|record| record.at.0).collect()
+    }
+
+    #[test]
+    fn records_leave_in_time_order_once_the_window_has_passed() {
+        let mut merge = Merge::default();
+        for at in [5, 3, 9, 4] {
+            merge.push(mark(at, 0));
+        }
+        assert_eq!(times(&merge.take(MonotonicNs(5))), [3, 4, 5]);
+        merge.push(mark(2, 0));
+        assert_eq!(times(&merge.take(MonotonicNs(5))), [2]);
+        assert_eq!(times(&merge.rest()), [9]);
+        assert_eq!(merge.rest(), []);
+    }
+
+    #[test]
+    fn records_of_one_time_keep_their_order() {
+        let mut merge = Merge::default();
+        let pair = [mark(1, 7), mark(1, 8)];
+        pair.iter().cloned().for_each(|record| merge.push(record));
+        assert_eq!(merge.rest(), pair);
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut merge = Merge::default();
+        for at in 1..=super::LIMIT as u64 + 2 {
+            merge.push(mark(at, 0));
+        }
+        assert_eq!(merge.take(MonotonicNs(0)).len(), super::LIMIT / 2 + 1);
+    }
+}

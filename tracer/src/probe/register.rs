@@ -1,0 +1,273 @@
+//! Tells the programs what to watch: the runtime, its descendants and shims, its sockets. Repeated when the runtime
+//! comes back as another process.
+//!
+//! The programs know processes by the kernel's own pids. They are asked for (see `tracer-ebpf/src/finder.rs`) by a
+//! pidfd, so this works from any pid namespace that sees the runtime.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use aya::maps::MapError;
+use rustix::io::Errno;
+use rustix::process::PidfdGetfdFlags;
+use tracer_ebpf::role;
+use tracer_ebpf::shared::{self, SUN_PATH, fd_key, fd_kind, map, tracked_flag};
+
+use super::ProbeError;
+use super::loader::{self, Loaded, Plain};
+use super::proc::Proc;
+use super::sockets::{self, Found, Kind};
+use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
+use crate::record::{Event, Process, Record, Role, Socket, SocketOp};
+
+/// Keeps an entry that the programs made meanwhile.
+const NO_EXIST: u64 = 1;
+
+/// A watched runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Runtime {
+    /// Its pid.
+    pub(crate) pid: u32,
+    /// The kernel's own number for it.
+    pub(crate) tgid: u32,
+}
+
+/// Makes podlapse known to the programs: from then on pids can be translated.
+///
+/// # Errors
+/// [`ProbeError`] when the kernel does not answer.
+pub(crate) fn myself(loaded: &mut Loaded, proc: &Proc, at: MonotonicNs) -> Result<Record, ProbeError> {
+    let pid = std::process::id();
+    kernel_tgid(loaded, sockets::pidfd(pid)?.as_fd(), pid, role::SELF)?;
+    Ok(process(proc, at, pid, Role::Myself))
+}
+
+/// Watches the process that listens on the socket. The records tell what there was already.
+///
+/// # Errors
+/// [`ProbeError`] when it cannot be examined.
+pub(crate) fn runtime(
+    loaded: &mut Loaded,
+    proc: &Proc,
+    socket: &Path,
+    at: MonotonicNs,
+) -> Result<(Runtime, Vec<Record>), ProbeError> {
+    let pid = sockets::listener(socket)?;
+    let pidfd = sockets::pidfd(pid)?;
+    let tgid = kernel_tgid(loaded, pidfd.as_fd(), pid, role::RUNTIME)?;
+    let mnt = proc.namespaces(pid).mnt;
+    watch(loaded, socket, mnt)?;
+    // From here on the programs follow its children, and see its sockets come and go.
+    track(loaded, tgid, shared::Tracked { role: role::RUNTIME, pid, mnt, ..Default::default() })?;
+    let mut records = vec![process(proc, at, pid, Role::Runtime)];
+    for (pid, role) in others(proc, pid, mnt) {
+        // One that has ended meanwhile is no loss.
+        let Ok(pidfd) = sockets::pidfd(pid) else { continue };
+        let Ok(tgid) = kernel_tgid(loaded, pidfd.as_fd(), pid, role::OTHER) else { continue };
+        let record = process(proc, at, pid, role);
+        let Event::Process(it) = &record.event else { continue };
+        let container = it.namespaces.mnt != mnt;
+        let entry = shared::Tracked {
+            role: if role == Role::Shim { role::SHIM } else { role::OTHER },
+            flags: if container { tracked_flag::CONTAINER } else { 0 },
+            pid,
+            mnt,
+            ..Default::default()
+        };
+        track(loaded, tgid, entry)?;
+        records.push(record);
+    }
+    let runtime = Runtime { pid, tgid };
+    let sockets = descriptors(loaded, proc, pidfd.as_fd(), runtime)?;
+    records.extend(sockets.into_iter().map(|socket| record(at, pid, Event::Socket(socket))));
+    Ok((runtime, records))
+}
+
+/// Forgets the descriptors of a runtime that has ended; its number may one day be another's.
+pub(crate) fn forget(loaded: &mut Loaded, runtime: Runtime) -> Result<(), ProbeError> {
+    let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
+    let keys: Vec<u64> = fds.keys().flatten().filter(|key| key >> 32 == u64::from(runtime.tgid)).collect();
+    let mut ids = Vec::new();
+    for key in keys {
+        ids.extend(fds.get(&key, 0).map(|Plain(fd)| fd.id));
+        let _ = fds.remove(&key);
+    }
+    let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
+    for id in ids {
+        let _ = conns.remove(&id);
+    }
+    Ok(())
+}
+
+/// Asks the finder program. The system call itself fails at once, for its flags must be 0.
+fn kernel_tgid(loaded: &mut Loaded, pidfd: BorrowedFd<'_>, pid: u32, role: u32) -> Result<u32, ProbeError> {
+    let key = loaded.key;
+    let mut answer = loader::array::<Plain<shared::Found>>(&mut loaded.ebpf, map::FOUND)?;
+    let wrong = |source| ProbeError::Map { name: map::FOUND, source };
+    answer.set(0, Plain(shared::Found::default()), 0).map_err(wrong)?;
+    let asked = rustix::process::pidfd_getfd(pidfd, role.cast_signed(), PidfdGetfdFlags::from_bits_retain(key));
+    let Plain(found) = answer.get(&0, 0).map_err(wrong)?;
+    if found.tgid != 0 && found.pid == pid {
+        return Ok(found.tgid);
+    }
+    let asked = match asked {
+        Ok(_) => "the kernel took a question for an order".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let what = format!("its kernel pid was not found ({asked}; answer {}, {})", found.tgid, found.pid);
+    Err(ProbeError::Runtime { pid, what })
+}
+
+fn track(loaded: &mut Loaded, tgid: u32, entry: shared::Tracked) -> Result<(), ProbeError> {
+    let mut tracked = loader::hash::<u32, Plain<shared::Tracked>>(&mut loaded.ebpf, map::TRACKED)?;
+    let flags = if entry.role == role::RUNTIME { 0 } else { NO_EXIST };
+    match tracked.insert(tgid, Plain(entry), flags) {
+        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => Ok(()),
+        result => result.map_err(|source| ProbeError::Map { name: map::TRACKED, source }),
+    }
+}
+
+/// A process that binds this path, in that mount namespace, is the runtime: at once, not at the next look.
+fn watch(loaded: &mut Loaded, socket: &Path, mnt: u32) -> Result<(), ProbeError> {
+    let Some(name) = sun_path(socket.as_os_str().as_encoded_bytes(), 0) else { return Ok(()) };
+    let mut watched = loader::hash::<Plain<shared::Path>, u32>(&mut loaded.ebpf, map::WATCHED)?;
+    watched.insert(Plain(name), mnt, 0).map_err(|source| ProbeError::Map { name: map::WATCHED, source })
+}
+
+fn sun_path(name: &[u8], len: u32) -> Option<shared::Path> {
+    let mut path = shared::Path { len, name: [0; SUN_PATH] };
+    path.name.get_mut(..name.len())?.copy_from_slice(name);
+    Some(path)
+}
+
+/// Descendants of the runtime, shims of its mount namespace (their parent is gone), and what runs below them. A
+/// container's first process is taken, its children are not.
+fn others(proc: &Proc, runtime: u32, mnt: u32) -> Vec<(u32, Role)> {
+    let parents = proc.parents();
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for (pid, parent) in &parents {
+        children.entry(*parent).or_default().push(*pid);
+    }
+    let is_shim = |pid: u32| proc.argv(pid).first().is_some_and(|word| shim(word)) && proc.namespaces(pid).mnt == mnt;
+    let mut queue: Vec<(u32, Role)> = children.get(&runtime).into_iter().flatten().map(|p| (*p, Role::Other)).collect();
+    queue.extend(parents.keys().copied().filter(|pid| is_shim(*pid)).map(|pid| (pid, Role::Shim)));
+    let mut found: HashMap<u32, Role> = HashMap::new();
+    while let Some((pid, role)) = queue.pop() {
+        let role = if role == Role::Shim || is_shim(pid) { Role::Shim } else { Role::Other };
+        if pid == runtime || pid == std::process::id() || found.insert(pid, role).is_some() {
+            continue;
+        }
+        if proc.namespaces(pid).mnt == mnt {
+            queue.extend(children.get(&pid).into_iter().flatten().map(|child| (*child, Role::Other)));
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_unstable_by_key(|(pid, _)| *pid);
+    found
+}
+
+fn shim(argv0: &str) -> bool {
+    let name = argv0.rsplit('/').next().unwrap_or(argv0);
+    name.starts_with("containerd-shim") || name == "conmon" || name == "conmonrs"
+}
+
+/// Puts the runtime's unix stream sockets under watch.
+fn descriptors(
+    loaded: &mut Loaded,
+    proc: &Proc,
+    pidfd: BorrowedFd<'_>,
+    runtime: Runtime,
+) -> Result<Vec<Socket>, ProbeError> {
+    let pid = runtime.pid;
+    let wrong = |what: String| ProbeError::Runtime { pid, what };
+    let list = proc.sockets(pid).map_err(|error| wrong(format!("cannot list its descriptors: {error}")))?;
+    let mut sockets = Vec::new();
+    let mut ids: HashMap<u64, u64> = HashMap::new();
+    for (fd, inode) in list {
+        let found = match sockets::examine(pidfd, fd, inode) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            Err(Errno::PERM) => return Err(wrong("pidfd_getfd is not permitted (CAP_SYS_PTRACE)".to_owned())),
+            Err(_) => continue,
+        };
+        // Two descriptors of one socket are one connection. The programs' own ids are times, and far larger.
+        let id = *ids.entry(inode).or_insert_with(|| {
+            loaded.last_id += 1;
+            loaded.last_id
+        });
+        if !enter(loaded, runtime, &found, id)? {
+            continue;
+        }
+        let (op, conn) = match found.kind {
+            Kind::Listener => (SocketOp::Listen, ConnId(0)),
+            Kind::Connection => (SocketOp::Found, ConnId(id)),
+        };
+        let path = match found.name.split_first() {
+            Some((0, name)) => format!("@{}", String::from_utf8_lossy(name)),
+            _ => String::from_utf8_lossy(&found.name).into_owned(),
+        };
+        sockets.push(Socket { op, conn, fd, other_fd: None, ret: 0, peer: found.peer.map(Tgid), path });
+    }
+    // A number that was closed, or given to another socket, between the look and the entry must not be watched.
+    for socket in std::mem::take(&mut sockets) {
+        let inode = ids.iter().find(|(_, id)| **id == socket.conn.0).map(|(inode, _)| *inode);
+        if socket.op == SocketOp::Found && proc.socket(pid, socket.fd) != inode {
+            let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
+            let key = fd_key(runtime.tgid, socket.fd.cast_unsigned());
+            if fds.get(&key, 0).is_ok_and(|Plain(fd)| fd.id == socket.conn.0) {
+                let _ = fds.remove(&key);
+            }
+            continue;
+        }
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// Enters one descriptor; false when the programs knew it already.
+fn enter(loaded: &mut Loaded, runtime: Runtime, found: &Found, id: u64) -> Result<bool, ProbeError> {
+    let kind = match found.kind {
+        Kind::Listener => {
+            if let Some(name) = sun_path(&found.name, found.name.len() as u32) {
+                let mut paths = loader::hash::<u64, Plain<shared::Path>>(&mut loaded.ebpf, map::PATHS)?;
+                paths.insert(id, Plain(name), 0).map_err(|source| ProbeError::Map { name: map::PATHS, source })?;
+            }
+            fd_kind::LISTENER
+        }
+        Kind::Connection => {
+            let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
+            let mut conn = conns.get(&id, 0).map(|Plain(conn)| conn).unwrap_or_default();
+            conn.refs += 1;
+            conns.insert(id, Plain(conn), 0).map_err(|source| ProbeError::Map { name: map::CONNS, source })?;
+            fd_kind::CONNECTION
+        }
+    };
+    let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
+    let entry = shared::Fd { id, kind, reserved: 0 };
+    match fds.insert(fd_key(runtime.tgid, found.fd.cast_unsigned()), Plain(entry), NO_EXIST) {
+        Ok(()) => Ok(true),
+        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => Ok(false),
+        Err(source) => Err(ProbeError::Map { name: map::FDS, source }),
+    }
+}
+
+fn is_exist(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EEXIST)
+}
+
+fn process(proc: &Proc, at: MonotonicNs, pid: u32, role: Role) -> Record {
+    let namespaces = proc.namespaces(pid);
+    let mut argv = proc.argv(pid);
+    if role == Role::Myself || role == Role::Other {
+        // A container's arguments may hold secrets, and podlapse's own say nothing about a start.
+        argv.truncate(1);
+    }
+    let parent = Tgid(proc.parent(pid).unwrap_or(0));
+    let event = Process { namespaces, parent, role, exe: proc.exe(pid), argv, cgroup: proc.cgroup(pid) };
+    record(at, pid, Event::Process(event))
+}
+
+fn record(at: MonotonicNs, pid: u32, event: Event) -> Record {
+    Record { at, tgid: Tgid(pid), tid: Tid(pid), event }
+}

@@ -1,0 +1,264 @@
+//! A live run: attach, read, finish. The only place where the rings, `/proc`, the clock and podlapse's own CRI call
+//! come together, all as records in time order.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::ClockId;
+use tokio::time::Instant;
+use tracer_ebpf::mark;
+
+use super::hooks::{Group, Hook, Status};
+use super::loader::{self, Loaded};
+use super::merge::{Merge, WINDOW_NS};
+use super::proc::Proc;
+use super::register::{self, Runtime};
+use super::rings::Rings;
+use super::{ProbeError, cri, sockets};
+use crate::ids::{MonotonicNs, Tgid, Tid};
+use crate::record::{Event, Record};
+
+/// Longest time without a record for the engine.
+const TICK: Duration = Duration::from_millis(100);
+/// Pause between two looks for a runtime that went away.
+const LOOK: Duration = Duration::from_millis(200);
+/// After the rings' first wake-up more is sure to come: one pass then serves many records.
+const GATHER: Duration = Duration::from_millis(5);
+/// Pairs of both clocks are this far apart.
+const CLOCK: Duration = Duration::from_secs(60);
+
+/// What to watch.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The runtime's CRI socket; None looks where runtimes have theirs, see [`super::candidates`].
+    pub socket: Option<PathBuf>,
+}
+
+/// A node under watch. Dropping it detaches everything; that takes the kernel some tens of milliseconds a hook.
+#[derive(Debug)]
+pub struct Session {
+    loaded: Option<Loaded>,
+    hooks: Vec<Hook>,
+    rings: Rings,
+    merge: Merge,
+    proc: Proc,
+    socket: PathBuf,
+    runtime: Option<Runtime>,
+    runtime_pid: u32,
+    next_tick: Instant,
+    next_look: Instant,
+    next_clock: Instant,
+}
+
+impl Session {
+    /// Loads and attaches the programs, finds the runtime, and puts all that exists already into the first records:
+    /// Node, Clock, Process, Socket, Mark.
+    ///
+    /// # Errors
+    /// [`ProbeError`] says what is wrong and what to do; nothing is left attached then.
+    pub async fn attach(options: Options) -> Result<Session, ProbeError> {
+        // Before the programs: with no runtime there is nothing to attach for.
+        let socket = find(options.socket).await?;
+        let mut loaded = loader::load_for_tracing()?;
+        let rings = Rings::take(&mut loaded.ebpf)?;
+        let now = Instant::now();
+        let mut session = Session {
+            hooks: loaded.hooks.clone(),
+            loaded: Some(loaded),
+            rings,
+            merge: Merge::default(),
+            proc: Proc::default(),
+            socket,
+            runtime: None,
+            runtime_pid: 0,
+            next_tick: now + TICK,
+            next_look: now,
+            next_clock: now + CLOCK,
+        };
+        session.register(true).await?;
+        Ok(session)
+    }
+
+    /// The next records, in time order. Cancel safe.
+    ///
+    /// # Errors
+    /// When the kernel's rings cannot be read any more.
+    pub async fn next(&mut self) -> Result<Vec<Record>, ProbeError> {
+        loop {
+            let woken = tokio::time::timeout_at(self.next_tick, self.rings.ready()).await;
+            if let Ok(ready) = woken {
+                ready.map_err(ProbeError::Rings)?;
+                tokio::time::sleep(GATHER).await;
+            }
+            self.drain();
+            if self.runtime.is_none() && Instant::now() >= self.next_look {
+                self.next_look = Instant::now() + LOOK;
+                // Not there yet, or going again: the next look will tell.
+                let _ = self.register(false).await;
+            }
+            let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
+            let tick = Instant::now() >= self.next_tick;
+            if tick {
+                self.next_tick = Instant::now() + TICK;
+                self.losses()?;
+                if Instant::now() >= self.next_clock {
+                    self.next_clock = Instant::now() + CLOCK;
+                    self.merge.push(clock());
+                }
+            }
+            let mut records = self.merge.take(until);
+            if tick {
+                records.push(own(until, Event::Tick));
+            }
+            if !records.is_empty() {
+                return Ok(records);
+            }
+        }
+    }
+
+    /// Puts something that podlapse does into the records, now; see [`tracer_ebpf::mark`].
+    pub fn mark(&mut self, what: u32) {
+        self.merge.push(own(now(), Event::Mark(what)));
+    }
+
+    /// Stops listening: everything still buffered, ending in a tick. The hooks are gone when the session is.
+    pub async fn finish(&mut self) -> Vec<Record> {
+        // What the kernel is writing at this moment shall be there.
+        tokio::time::sleep(GATHER).await;
+        self.drain();
+        let _ = self.losses();
+        let mut records = self.merge.rest();
+        let last = records.last().map_or(MonotonicNs(0), |record| record.at);
+        records.push(own(now().max(last), Event::Tick));
+        records
+    }
+
+    /// Every hook, with what became of it.
+    pub fn hooks(&self) -> &[Hook] {
+        &self.hooks
+    }
+
+    /// The runtime's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The runtime's process, or the last one that was known.
+    pub fn runtime_pid(&self) -> Tgid {
+        Tgid(self.runtime_pid)
+    }
+
+    fn drain(&mut self) {
+        let (merge, runtime) = (&mut self.merge, self.runtime);
+        let mut ended = false;
+        self.rings.drain(|record| {
+            let is_runtime = runtime.is_some_and(|runtime| record.tgid == Tgid(runtime.pid));
+            ended |= is_runtime && matches!(record.event, Event::Exit(_));
+            merge.push(record);
+        });
+        if let (true, Some(runtime), Some(loaded)) = (ended, self.runtime, &mut self.loaded) {
+            // A map that cannot be read now will fail the next registration, which says so.
+            let _ = register::forget(loaded, runtime);
+            self.runtime = None;
+        }
+    }
+
+    fn losses(&mut self) -> Result<(), ProbeError> {
+        for (counter, count) in self.rings.losses()? {
+            self.merge.push(own(now(), Event::Lost { counter, count }));
+        }
+        Ok(())
+    }
+
+    async fn register(&mut self, first: bool) -> Result<(), ProbeError> {
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        let at = now();
+        let mut records = Vec::new();
+        if first {
+            records.push(register::myself(loaded, &self.proc, at)?);
+        }
+        let (runtime, found) = register::runtime(loaded, &self.proc, &self.socket, at)?;
+        records.extend(found);
+        // The engine must know whose call this is before it sees its bytes: the records above are older.
+        let version = cri::version(&self.socket).await;
+        self.merge.push(Record { at, ..own(at, Event::Node(self.node(version))) });
+        self.merge.push(clock_at(at));
+        for record in records {
+            self.merge.push(record);
+        }
+        self.mark(mark::ATTACHED);
+        self.runtime_pid = runtime.pid;
+        self.runtime = Some(runtime);
+        Ok(())
+    }
+
+    fn node(&self, version: Result<cri::Version, String>) -> Vec<(String, String)> {
+        let name = rustix::system::uname();
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let mut pairs = vec![
+            ("name".to_owned(), name.nodename().to_string_lossy().into_owned()),
+            ("boot_id".to_owned(), boot_id.trim().to_owned()),
+            ("kernel".to_owned(), name.release().to_string_lossy().into_owned()),
+            ("socket".to_owned(), self.socket.display().to_string()),
+        ];
+        if let Ok(version) = version {
+            pairs.push(("runtime".to_owned(), version.name));
+            pairs.push(("runtime_version".to_owned(), version.version));
+        }
+        for group in Group::ALL {
+            let attached = self.hooks.iter().find(|hook| hook.group == group && hook.status == Status::Attached);
+            if let Some(hook) = attached {
+                pairs.push((format!("probes.{}", group.name()), hook.backend.to_string()));
+            }
+        }
+        pairs
+    }
+}
+
+/// The socket to watch: the named one, or the first candidate whose runtime answers a CRI call, or that answers at all.
+async fn find(named: Option<PathBuf>) -> Result<PathBuf, ProbeError> {
+    if let Some(path) = named {
+        // The programs compare the path that the runtime binds: without links and dots it is the same.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        return sockets::listener(&path).map(|_| path);
+    }
+    let mut alive = Vec::new();
+    let mut invisible = None;
+    for path in sockets::candidates() {
+        match sockets::listener(&path) {
+            Ok(_) if cri::version(&path).await.is_ok() => return Ok(path),
+            Ok(_) => alive.push(path),
+            Err(error @ ProbeError::Invisible { .. }) => invisible = Some(error),
+            Err(_) => {}
+        }
+    }
+    let nobody = || {
+        let paths: Vec<_> = sockets::candidates().iter().map(|path| path.display().to_string()).collect();
+        ProbeError::NoSocket(paths.join(", "))
+    };
+    alive.into_iter().next().ok_or_else(|| invisible.unwrap_or_else(nobody))
+}
+
+fn now() -> MonotonicNs {
+    MonotonicNs(read(ClockId::Monotonic))
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+fn clock() -> Record {
+    clock_at(now())
+}
+
+/// Both clocks, as of a monotonic time that is not long past.
+fn clock_at(at: MonotonicNs) -> Record {
+    let realtime = read(ClockId::Realtime) - now().since(at);
+    own(at, Event::Clock { realtime })
+}
+
+fn own(at: MonotonicNs, event: Event) -> Record {
+    let pid = std::process::id();
+    Record { at, tgid: Tgid(pid), tid: Tid(pid), event }
+}
