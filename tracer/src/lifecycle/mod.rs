@@ -1,8 +1,8 @@
 //! From calls and signs to pod starts: which process, sign and call belongs to which pod, and when a start is over.
 //!
-//! Two steps, so that several pods can start at once: a sign goes to the [`unit::Unit`] of its container id, at once
-//! and for good; a unit is linked to a [`start::Start`] as soon as a call, `CNI_ARGS` or a cgroup path names both.
-//! Spans are made from a start and its units only when a trace is asked for ([`build`], [`edges`]).
+//! Two steps, so that several pods can start at once: a sign goes to the unit (`unit.rs`) of its container id, at once
+//! and for good; a unit is linked to a start (`start.rs`) as soon as a call, `CNI_ARGS` or a cgroup path names both.
+//! Spans are made from a start and its units only when a trace is asked for (`build.rs`, `edges/`).
 //!
 //! Pure: no I/O, no clock, no failure. All tables are bounded; nothing depends on a hash map's order.
 
@@ -181,8 +181,10 @@ impl Lifecycle {
                     updates.push(Update::Started(Box::new(self.trace(start))));
                 }
             }
+            let lost = self.losses.records;
             let Some(start) = self.starts.get_mut(&key) else { continue };
-            if let Some(next) = start.step(&self.units, &self.config) {
+            let complete = lost == start.losses.records;
+            if let Some(next) = start.step(&self.units, &self.config, complete) {
                 step(start, next);
                 self.publish(key, updates);
             }

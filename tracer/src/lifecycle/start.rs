@@ -167,14 +167,15 @@ impl Start {
         container.id.as_ref().and_then(|id| units.find(id)).and_then(|key| units.get(key))
     }
 
-    /// The step that what is known now makes; none when it is over.
-    pub(super) fn step(&mut self, units: &Units, config: &Config) -> Option<Step> {
+    /// The step that what is known now makes; none when it is over. Where signs are not `complete`, an exec that was
+    /// not seen says nothing.
+    pub(super) fn step(&mut self, units: &Units, config: &Config, complete: bool) -> Option<Step> {
         if self.state.is_over() {
             return None;
         }
         let open = self.calls.iter().any(|call| call.end.is_none());
         if !open {
-            self.find_dead(units);
+            self.find_dead(units, complete);
         }
         if let Some(failure) = &self.failure {
             self.end = Some(failure.at);
@@ -239,13 +240,14 @@ impl Start {
     }
 
     /// A container whose start was reported as good, and whose init then ended without having run the entrypoint.
-    fn find_dead(&mut self, units: &Units) {
+    fn find_dead(&mut self, units: &Units, complete: bool) {
         if self.failure.is_some() {
             return;
         }
         let dead = self.containers.iter().enumerate().find_map(|(index, container)| {
             let unit = self.unit(container, units).filter(|_| !container.replaced)?;
-            Some((index, unit.died()?, unit))
+            let told = complete || unit.entry.is_some();
+            Some((index, unit.died().filter(|_| told)?, unit))
         });
         if let Some((index, at, unit)) = dead {
             let (reason, message) = match (&unit.entry, &unit.exit) {

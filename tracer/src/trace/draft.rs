@@ -180,12 +180,15 @@ impl Draft {
         let mut spans: Vec<Option<DraftSpan>> = self.spans.into_iter().map(|(_, span)| Some(span)).collect();
         let mut placed: Vec<Placed> = Vec::with_capacity(spans.len());
         while let Some((index, parent)) = todo.pop() {
-            let Some(span) = spans[index].take() else { continue };
+            let Some(mut span) = spans[index].take() else { continue };
             let (low, high, open) = parent.map_or((0, total, true), |p: usize| {
                 (placed[p].start, placed[p].end.unwrap_or(placed[p].limit), placed[p].end.is_none())
             });
             let start = span.start.since(origin).clamp(low, high);
-            // A span that outlives its parent ends with it: what follows is no longer part of the parent's time.
+            // A span that outlives its parent ends with it: what follows is no longer part of the parent's time, and
+            // that end is no sign of its own.
+            let fits = span.start.since(origin) >= low && span.end.is_some_and(|end| end.since(origin) <= high);
+            span.observed &= fits;
             let end = span.end.map(|end| end.since(origin).clamp(start, high)).or((!open).then_some(high));
             todo.extend(children[index].iter().rev().map(|&child| (child, Some(placed.len()))));
             placed.push(Placed { parent, start, end, limit: high, span });

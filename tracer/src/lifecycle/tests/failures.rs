@@ -251,6 +251,19 @@ fn podlapse_comes_in_the_middle() {
 }
 
 #[test]
+fn a_reply_is_lost() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    let reply = |item: &Item| matches!(item, Item::Call(CallEvent::Response { .. } | CallEvent::End { .. }));
+    let traces = s.without(|at, item| at == 76_000 && reply(item)).feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
+    assert_eq!(traces[0].quality.notes, ["reply_not_seen: RunPodSandbox"]);
+}
+
+#[test]
 fn signs_are_lost() {
     let mut s = Stream::new();
     let pod = Pod::new("web", "1", 1000);

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::containerd::{Pod, container, sandbox};
 use super::dsl::{Item, Stream};
 use crate::engine::{Config, Update};
+use crate::ids::{MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
 use crate::trace::Trace;
 
@@ -61,6 +62,27 @@ proptest! {
         let items = stream();
         let kept = items.iter().zip(keep.iter().cycle()).filter(|(_, keep)| **keep).map(|(item, _)| item);
         adds_up(&feed(kept))?;
+    }
+
+    /// Pids, threads and times mixed up.
+    #[test]
+    fn any_nonsense(changes in prop::collection::vec((0usize..400, 0u32..12, 0u64..200_000_000), 0..300)) {
+        let mut items = stream();
+        let count = items.len();
+        for (index, pid, at) in changes {
+            let other = items[(index * 7) % count].clone();
+            match (&mut items[index % count], other) {
+                (Item::Record(record), Item::Record(other)) => {
+                    record.tgid = Tgid([0, 1, 100, 1001, 1002, 1011, 1020, 1021, 1023, 1073, 1123, 1173][pid as usize]);
+                    record.at = MonotonicNs(at);
+                    if pid % 3 == 0 {
+                        record.event = other.event;
+                    }
+                }
+                (item, other) => *item = other,
+            }
+        }
+        adds_up(&feed(items.iter()))?;
     }
 
     #[test]
