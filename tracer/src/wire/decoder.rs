@@ -49,7 +49,14 @@ impl Decoder {
         let session = match socket.op {
             SocketOp::Accept => Session::accepted(&socket.path),
             SocketOp::Connect => Session::connected(),
-            SocketOp::Found => Session::found(&socket.path),
+            SocketOp::Found => {
+                // It may have been accepted, or spoken, since the programs were attached: then more is known already.
+                if let Some(connection) = self.connections.get(socket.conn) {
+                    connection.peer = connection.peer.or(socket.peer);
+                    return;
+                }
+                Session::found(&socket.path)
+            }
             SocketOp::Dup => {
                 let old = self.connections.name(socket.conn, (tgid, socket.fd));
                 self.ended(old, at, &Ending::ConnectionClosed, out);
