@@ -122,3 +122,19 @@ fn stdout_that_takes_nothing() {
     let output = podlapse(&["man"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "a reader that had enough is no failure");
 }
+
+#[test]
+fn without_privileges() {
+    // Root drops them; anybody else has none.
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", env!("CARGO_BIN_EXE_podlapse")]);
+        setpriv
+    } else {
+        podlapse(&[])
+    };
+    let output = command.args(["trace", "--timeout", "1s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("not root") && stderr.contains("sudo"), "{stderr}");
+}

@@ -16,6 +16,7 @@ use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::rfc3339;
+use crate::probe::{self, Options, ProbeError, Session, Status};
 use crate::recording::{Header, Selection, Writer};
 
 /// A source that is the running kernel.
@@ -107,7 +108,35 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;
     }
-    Err(Failure::NoSuchPage("yet".into()))
+    privileged()?;
+    let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
+    watch(plan, kernel).await
+}
+
+/// Said first: without privileges nothing else that may be wrong can be told.
+fn privileged() -> Result<(), ProbeError> {
+    let missing = probe::missing_capabilities();
+    let user = rustix::process::geteuid();
+    match () {
+        () if missing.is_empty() => Ok(()),
+        () if user.is_root() => Err(ProbeError::Capabilities(missing.join(", "))),
+        () => Err(ProbeError::NotRoot(user.as_raw())),
+    }
+}
+
+impl Kernel for Session {
+    fn drop_privileges(&mut self) -> io::Result<()> {
+        probe::drop_privileges()
+    }
+
+    fn describe(&self) -> String {
+        let refused = self.hooks().iter().filter(|hook| hook.status != Status::Attached).count();
+        let socket = self.socket().display();
+        match refused {
+            0 => socket.to_string(),
+            _ => format!("{socket}, without {refused} hooks of {} (`podlapse doctor`)", self.hooks().len()),
+        }
+    }
 }
 
 /// Watches with `kernel`, which is attached, until the plan is done.

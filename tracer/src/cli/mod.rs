@@ -7,7 +7,6 @@ mod args;
 mod command;
 mod docs;
 mod doctor;
-#[cfg_attr(not(test), expect(dead_code, reason = "until the probes are merged"))]
 mod live;
 mod output;
 mod panic;
@@ -30,6 +29,7 @@ use self::live::Plan;
 use self::output::OutputError;
 use self::say::Say;
 use self::values::Span;
+use crate::probe::ProbeError;
 use crate::recording::{ReadError, WriteError};
 
 /// A command did what it was told.
@@ -40,6 +40,8 @@ struct Done;
 enum Failure {
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]

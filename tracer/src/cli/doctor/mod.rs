@@ -27,11 +27,6 @@ pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
     if report.healthy() { Ok(Done) } else { Err(Failure::Unhealthy) }
 }
 
-/// Sockets where a runtime is looked for.
-fn known_sockets() -> Vec<std::path::PathBuf> {
-    Vec::new()
-}
-
 /// Attaches every hook and detaches it again.
 fn hooks(checks: &mut Vec<Check>) -> Vec<report::Hook> {
     match probe::probe_hooks() {
