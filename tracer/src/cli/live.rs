@@ -1,6 +1,7 @@
 //! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,12 +16,13 @@ use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::rfc3339;
+use crate::probe::{self, Options, ProbeError, Session, Status};
 use crate::recording::{Header, Selection, Writer};
 
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
     /// Gives up what is not needed to go on.
-    fn drop_privileges(&mut self) -> Result<(), Self::Error>;
+    fn drop_privileges(&mut self) -> io::Result<()>;
 
     /// What it watches, for a message.
     fn describe(&self) -> String;
@@ -100,6 +102,43 @@ fn arguments(all: impl Iterator<Item = OsString>) -> Vec<String> {
     .collect()
 }
 
+/// Attaches and watches.
+pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
+    if let Some(path) = plan.recording {
+        // Before anything is attached; the file is made when that went well.
+        Writer::check(path, plan.force)?;
+    }
+    privileged()?;
+    let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
+    watch(plan, kernel).await
+}
+
+/// Said first: without privileges nothing else that may be wrong can be told.
+fn privileged() -> Result<(), ProbeError> {
+    let missing = probe::missing_capabilities();
+    let user = rustix::process::geteuid();
+    match () {
+        () if missing.is_empty() => Ok(()),
+        () if user.is_root() => Err(ProbeError::Capabilities(missing.join(", "))),
+        () => Err(ProbeError::NotRoot(user.as_raw())),
+    }
+}
+
+impl Kernel for Session {
+    fn drop_privileges(&mut self) -> io::Result<()> {
+        probe::drop_privileges()
+    }
+
+    fn describe(&self) -> String {
+        let refused = self.hooks().iter().filter(|hook| hook.status != Status::Attached).count();
+        let socket = self.socket().display();
+        match refused {
+            0 => socket.to_string(),
+            _ => format!("{socket}, without {refused} hooks of {} (`podlapse doctor`)", self.hooks().len()),
+        }
+    }
+}
+
 /// Watches with `kernel`, which is attached, until the plan is done.
 pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<Done, Failure>
 where
@@ -117,7 +156,7 @@ where
     }
     // COMMAND gets the caller's privileges, so it is started before they go.
     let command = Command::start(plan.command)?;
-    kernel.drop_privileges()?;
+    kernel.drop_privileges().map_err(Failure::Privileges)?;
     let stop = stop::on_signal().map_err(Failure::Signals)?;
     let limits = Limits { stop, timeout: Some(plan.live.timeout.0), command };
     let (ending, summary) = run.drive(&mut kernel, limits).await?;
@@ -196,7 +235,7 @@ mod tests {
     }
 
     impl Kernel for Idle {
-        fn drop_privileges(&mut self) -> Result<(), Infallible> {
+        fn drop_privileges(&mut self) -> io::Result<()> {
             Ok(())
         }
 

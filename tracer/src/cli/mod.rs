@@ -7,7 +7,6 @@ mod args;
 mod command;
 mod docs;
 mod doctor;
-#[cfg_attr(not(test), expect(dead_code, reason = "until the probes are merged"))]
 mod live;
 mod output;
 mod panic;
@@ -26,9 +25,11 @@ use clap::Parser;
 
 use self::args::{Cli, Command};
 use self::command::CommandError;
+use self::live::Plan;
 use self::output::OutputError;
 use self::say::Say;
 use self::values::Span;
+use crate::probe::ProbeError;
 use crate::recording::{ReadError, WriteError};
 
 /// A command did what it was told.
@@ -40,6 +41,8 @@ enum Failure {
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -47,6 +50,8 @@ enum Failure {
     Command(#[from] CommandError),
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    #[error("cannot give up privileges that are no longer needed: {0}")]
+    Privileges(std::io::Error),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
     #[error("no {0} was seen{1}: check that the pod is to run on this node, and `podlapse doctor`")]
@@ -85,6 +90,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
-        Command::Trace(_) | Command::Record(_) => Err(Failure::NoSuchPage("yet".into())),
+        Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
+        Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),
     }
 }
