@@ -31,7 +31,7 @@ impl Lifecycle {
                 "runtime_version" => &mut node.runtime_version,
                 "socket" => &mut node.socket,
                 other => {
-                    if let Some(hook) = other.strip_prefix("probe.") {
+                    if let Some(hook) = other.strip_prefix("probes.") {
                         node.probes.insert(hook.to_owned(), value.clone());
                     }
                     continue;

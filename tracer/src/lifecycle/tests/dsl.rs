@@ -50,7 +50,7 @@ impl Stream {
     pub(super) fn new() -> Stream {
         let mut stream = Stream::default();
         stream.found(0, RUNTIME, Role::Runtime, "/usr/bin/containerd");
-        let node = [("boot_id", "b00t"), ("kernel", "6.1"), ("probe.exec", "tracepoint")];
+        let node = [("boot_id", "b00t"), ("kernel", "6.1"), ("probes.exec", "tracepoint")];
         let node = node.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
         stream.record(0, 1, Event::Node(node));
         stream.record(0, 1, Event::Clock { realtime: 1_000_000_000_000 });
