@@ -65,7 +65,7 @@ pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<D
 where
     Failure: From<K::Error>,
 {
-    let say = Say::new();
+    let say = Say::live();
     let mut run = Run::new(plan.config(), plan.selection(), Output::new(plan.show), say);
     if let Some(path) = plan.recording {
         run.record_to(Writer::create(path, plan.force, &plan.header())?);

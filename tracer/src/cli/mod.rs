@@ -77,7 +77,7 @@ pub fn main() -> ExitCode {
         // A reader that had enough, as in `podlapse … | head`, is no failure.
         Ok(Done) | Err(Failure::Output(OutputError::Closed)) => ExitCode::SUCCESS,
         Err(failure) => {
-            Say::new().line(&failure.to_string());
+            Say::plain().line(&failure.to_string());
             ExitCode::FAILURE
         }
     }
