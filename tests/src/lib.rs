@@ -1,1 +1,17 @@
-//! Real nodes to test podlapse against.
+//! Real nodes to test podlapse against, and the kubelet's side of the CRI.
+//!
+//! A [`Node`] is a private containerd with runc, crun and bridge networking in its own mount and
+//! network namespaces. It leaves nothing behind, however its process ends. [`Cri`] starts pods on
+//! it, or on any other CRI socket.
+
+pub mod cgroup;
+pub mod cri;
+pub mod image;
+pub mod node;
+pub mod podlapse;
+pub mod signals;
+pub mod tools;
+pub mod trace;
+
+pub use cri::Cri;
+pub use node::{Node, Options};

@@ -157,6 +157,11 @@ impl Start {
         self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())
     }
 
+    /// Whether its beginning was seen, and no container of that name.
+    pub(super) fn is_first(&self, name: Option<&str>) -> bool {
+        !self.partial && self.containers.iter().all(|container| container.name.as_deref() != name)
+    }
+
     /// The units that are known to be its own.
     pub(super) fn units<'a>(&'a self, units: &'a Units) -> impl Iterator<Item = &'a Unit> {
         let ids = self.sandbox.iter().chain(self.containers.iter().filter_map(|c| c.id.as_ref()));

@@ -45,7 +45,6 @@ enum About {
 #[derive(Debug)]
 pub(super) struct Pull {
     call: Call,
-    image_ref: Option<String>,
     uid: Option<PodUid>,
 }
 
@@ -137,11 +136,16 @@ impl Lifecycle {
 
     fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
         let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
-        if attempt > 0 {
+        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
+        let sandbox = id(fields, Field::SandboxId)?;
+        let known = self.start_of_unit(&sandbox);
+        // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
+        // name is no restart, whatever its number.
+        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
+        if attempt > 0 && !first {
             return Some(About::Restart);
         }
-        let sandbox = id(fields, Field::SandboxId)?;
-        let key = match self.start_of_unit(&sandbox) {
+        let key = match known {
             Some(key) => key,
             None => {
                 let pod = PodInfo {
@@ -155,7 +159,6 @@ impl Lifecycle {
                 key
             }
         };
-        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
         let start = self.starts.get_mut(&key)?;
         // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
         let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
@@ -209,7 +212,7 @@ impl Lifecycle {
             self.pulls.remove(0);
             self.losses.evicted += 1;
         }
-        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), image_ref: None, uid });
+        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), uid });
         About::Pull
     }
 
@@ -218,7 +221,7 @@ impl Lifecycle {
         let (Some(image), Some(start)) = (image, self.starts.get_mut(&key)) else { return };
         let begin = start.begin;
         let fits = |pull: &mut Pull| {
-            let same_image = pull.call.image.as_deref() == Some(image) || pull.image_ref.as_deref() == Some(image);
+            let same_image = pull.call.image.as_deref() == Some(image) || pull.call.image_ref.as_deref() == Some(image);
             let same_pod = pull.uid.is_none() || pull.uid == start.pod.uid;
             same_image && same_pod && pull.call.start.at >= begin && pull.call.end.is_some()
         };

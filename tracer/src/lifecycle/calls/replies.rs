@@ -19,7 +19,7 @@ impl Lifecycle {
             }
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
-                    pull.image_ref = text(fields, Field::ImageRef);
+                    pull.call.image_ref = text(fields, Field::ImageRef);
                     pull.call.replied = true;
                 }
             }

@@ -31,12 +31,18 @@ use crate::ids::{MonotonicNs, Tgid};
 use crate::record::{Sys, Syscall};
 use crate::trace::{Draft, DraftId, DraftSpan, ProcessInfo};
 
-/// Adds the spans of one unit that begin while the call of `parent` is open. Without a call (podlapse came in the
-/// middle) they are at the top.
-pub(super) fn add(draft: &mut Draft, parent: Option<DraftId>, stage: &str, unit: &Unit) {
+/// Adds the spans of one unit that begin while the call of `parent` is open, and in the `whole` trace. Without a call
+/// (podlapse came in the middle) they are at the top.
+pub(super) fn add(
+    draft: &mut Draft,
+    parent: Option<DraftId>,
+    stage: &str,
+    unit: &Unit,
+    whole: (MonotonicNs, MonotonicNs),
+) {
     let window = match parent.map(|id| draft.get(id)) {
-        Some(call) => (call.start, call.end),
-        None => (MonotonicNs(0), None),
+        Some(call) => (call.start, call.end.unwrap_or(whole.1).min(whole.1)),
+        None => whole,
     };
     let mut edges = Edges { draft, parent, stage, unit, window };
     edges.netns();
@@ -52,12 +58,12 @@ struct Edges<'a> {
     /// Stage of the call.
     stage: &'a str,
     unit: &'a Unit,
-    window: (MonotonicNs, Option<MonotonicNs>),
+    window: (MonotonicNs, MonotonicNs),
 }
 
 impl<'a> Edges<'a> {
     fn in_window(&self, at: MonotonicNs) -> bool {
-        at >= self.window.0 && self.window.1.is_none_or(|end| at <= end)
+        at >= self.window.0 && at <= self.window.1
     }
 
     fn span(

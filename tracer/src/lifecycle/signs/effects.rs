@@ -105,6 +105,8 @@ impl Lifecycle {
         }
         unit.cgroup(&cgroup.path, ids.own, cgroup.hierarchy == 0);
         if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
+            // A sandbox or container of the pod exists: its RunPodSandbox has come, seen or not.
+            self.prepared.remove(uid);
             let start = self.link_by_uid(uid, id);
             if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
                 start.pod.uid.get_or_insert_with(|| uid.clone());

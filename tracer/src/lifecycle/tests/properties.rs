@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::containerd::{Pod, container, sandbox};
 use super::dsl::{Item, Stream};
+use super::render;
 use crate::engine::{Config, Update};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
@@ -83,6 +84,29 @@ proptest! {
             }
         }
         adds_up(&feed(items.iter()))?;
+    }
+
+    /// Twenty pods at once, all with plugins and containers of the same names: each as if it were alone.
+    #[test]
+    fn pods_do_not_mix(offsets in prop::collection::vec(0u64..100_000, 20)) {
+        let (mut all, mut alone) = (Stream::new(), Vec::new());
+        for (number, offset) in (0u32..).zip(&offsets) {
+            let pod = Pod::new("same", &format!("{:x}", 16 + number), 1000 * (number + 1));
+            let mut one = Stream::new();
+            for s in [&mut all, &mut one] {
+                s.offset = *offset;
+                sandbox(s, &pod);
+                container(s, &pod, 80_000, "app", "/bin/app");
+                s.offset = 0;
+            }
+            one.tick(5_000_000);
+            alone.extend(one.feed(Config::default()).iter().map(render::trace));
+        }
+        all.tick(5_000_000);
+        let mut all: Vec<String> = all.feed(Config::default()).iter().map(render::trace).collect();
+        all.sort_unstable();
+        alone.sort_unstable();
+        prop_assert!(all == alone);
     }
 
     #[test]

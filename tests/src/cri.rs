@@ -1,0 +1,254 @@
+//! The kubelet's side of the CRI, version 1.
+//!
+//! Each call carries the client's own times, for a test that compares them with podlapse's.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use hyper_util::rt::TokioIo;
+use k8s_cri::v1;
+use k8s_cri::v1::image_service_client::ImageServiceClient;
+use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
+use serde::Serialize;
+use tokio::net::UnixStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+mod pod;
+
+pub use pod::{Container, Limits, Pod, StartedContainer, StartedPod};
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct MonotonicNs(pub u64);
+
+impl MonotonicNs {
+    /// The clock's reading.
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        // The clock starts at boot and is never negative.
+        Self(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+    }
+}
+
+/// A call that came back.
+#[derive(Debug, Clone)]
+pub struct Call<T> {
+    /// Just before the request was handed to the client library.
+    pub start: MonotonicNs,
+    /// Just after the reply came from it.
+    pub end: MonotonicNs,
+    /// The reply, or the gRPC status.
+    pub result: Result<T, Status>,
+}
+
+impl<T> Call<T> {
+    /// The reply; an error says which call failed.
+    pub fn ok(self, method: &str) -> Result<(T, Times)> {
+        let times = Times { start: self.start, end: self.end };
+        match self.result {
+            Ok(reply) => Ok((reply, times)),
+            Err(status) => anyhow::bail!("{method}: {:?}: {}", status.code(), status.message()),
+        }
+    }
+
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> Call<U> {
+        Call { start: self.start, end: self.end, result: self.result.map(f) }
+    }
+}
+
+/// When a call was made and when it came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// Before the request.
+    #[serde(rename = "start_ns")]
+    pub start: MonotonicNs,
+    /// After the reply.
+    #[serde(rename = "end_ns")]
+    pub end: MonotonicNs,
+}
+
+/// A connection to a CRI socket.
+#[derive(Debug, Clone)]
+pub struct Cri {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+/// Times one call.
+macro_rules! call {
+    ($client:expr, $method:ident, $request:expr) => {{
+        let request = $request;
+        let start = MonotonicNs::now();
+        let result = $client.$method(request).await;
+        let end = MonotonicNs::now();
+        Call { start, end, result: result.map(tonic::Response::into_inner) }
+    }};
+}
+
+impl Cri {
+    /// Connects; the error names the socket.
+    pub async fn connect(socket: &Path) -> Result<Self> {
+        let path: PathBuf = socket.to_path_buf();
+        // The URI is of no use on a Unix socket, but has to be one.
+        let channel = Endpoint::try_from("http://localhost")?
+            .connect_with_connector(service_fn(move |_: Uri| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+            .await
+            .with_context(|| format!("cannot connect to the CRI socket {}", socket.display()))?;
+        Ok(Self { runtime: RuntimeServiceClient::new(channel.clone()), images: ImageServiceClient::new(channel) })
+    }
+
+    /// `Version`.
+    pub async fn version(&mut self) -> Call<v1::VersionResponse> {
+        call!(self.runtime, version, v1::VersionRequest { version: "v1".into() })
+    }
+
+    /// `Status`.
+    pub async fn status(&mut self, verbose: bool) -> Call<v1::StatusResponse> {
+        call!(self.runtime, status, v1::StatusRequest { verbose })
+    }
+
+    /// `RunPodSandbox`: the sandbox's id.
+    pub async fn run_pod_sandbox(&mut self, pod: &Pod) -> Call<String> {
+        let request =
+            v1::RunPodSandboxRequest { config: Some(pod.config()), runtime_handler: pod.runtime_handler.clone() };
+        call!(self.runtime, run_pod_sandbox, request).map(|reply| reply.pod_sandbox_id)
+    }
+
+    /// `CreateContainer`: the container's id.
+    pub async fn create_container(&mut self, sandbox: &str, pod: &Pod, container: &Container) -> Call<String> {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(container.config(pod)),
+            sandbox_config: Some(pod.config()),
+        };
+        call!(self.runtime, create_container, request).map(|reply| reply.container_id)
+    }
+
+    /// `StartContainer`.
+    pub async fn start_container(&mut self, id: &str) -> Call<()> {
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        call!(self.runtime, start_container, request).map(drop)
+    }
+
+    /// `StopContainer`; `timeout` in seconds between SIGTERM and SIGKILL.
+    pub async fn stop_container(&mut self, id: &str, timeout: i64) -> Call<()> {
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
+        call!(self.runtime, stop_container, request).map(drop)
+    }
+
+    /// `RemoveContainer`.
+    pub async fn remove_container(&mut self, id: &str) -> Call<()> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        call!(self.runtime, remove_container, request).map(drop)
+    }
+
+    /// `StopPodSandbox`.
+    pub async fn stop_pod_sandbox(&mut self, id: &str) -> Call<()> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        call!(self.runtime, stop_pod_sandbox, request).map(drop)
+    }
+
+    /// `RemovePodSandbox`.
+    pub async fn remove_pod_sandbox(&mut self, id: &str) -> Call<()> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        call!(self.runtime, remove_pod_sandbox, request).map(drop)
+    }
+
+    /// `PodSandboxStatus`.
+    pub async fn pod_sandbox_status(&mut self, id: &str, verbose: bool) -> Call<v1::PodSandboxStatusResponse> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose };
+        call!(self.runtime, pod_sandbox_status, request)
+    }
+
+    /// `ContainerStatus`.
+    pub async fn container_status(&mut self, id: &str, verbose: bool) -> Call<v1::ContainerStatusResponse> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
+        call!(self.runtime, container_status, request)
+    }
+
+    /// `ListPodSandbox`.
+    pub async fn list_pod_sandboxes(&mut self) -> Call<Vec<v1::PodSandbox>> {
+        call!(self.runtime, list_pod_sandbox, v1::ListPodSandboxRequest::default()).map(|reply| reply.items)
+    }
+
+    /// `ListContainers`.
+    pub async fn list_containers(&mut self) -> Call<Vec<v1::Container>> {
+        call!(self.runtime, list_containers, v1::ListContainersRequest::default()).map(|reply| reply.containers)
+    }
+
+    /// `ExecSync`; `timeout` in seconds, 0 for none.
+    pub async fn exec_sync(&mut self, id: &str, command: &[&str], timeout: i64) -> Call<v1::ExecSyncResponse> {
+        let request = v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.iter().map(|&word| word.to_owned()).collect(),
+            timeout,
+        };
+        call!(self.runtime, exec_sync, request)
+    }
+
+    /// `PullImage`, with the registry's credentials when there are any.
+    pub async fn pull_image(&mut self, image: &str, auth: Option<v1::AuthConfig>) -> Call<v1::PullImageResponse> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        call!(self.images, pull_image, v1::PullImageRequest { image: Some(image), auth, sandbox_config: None })
+    }
+
+    /// Whether the runtime has an image (`ImageStatus`).
+    pub async fn has_image(&mut self, image: &str) -> Result<bool> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+        let (reply, _) = call!(self.images, image_status, request).ok("ImageStatus")?;
+        Ok(reply.image.is_some())
+    }
+
+    /// Does what kubelet does to start a pod: its cgroup, the sandbox, then one container after
+    /// another.
+    pub async fn start_pod(&mut self, pod: &Pod, containers: &[Container]) -> Result<StartedPod> {
+        if !pod.cgroup_parent.is_empty() {
+            crate::cgroup::create(&pod.cgroup_parent)?;
+        }
+        let (id, run) = self.run_pod_sandbox(pod).await.ok("RunPodSandbox")?;
+        let (status, _) = self.pod_sandbox_status(&id, true).await.ok("PodSandboxStatus")?;
+        let mut started = StartedPod {
+            name: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            uid: pod.uid.clone(),
+            pid: pid_of(status.info.into_iter().collect())?,
+            id,
+            run,
+            containers: Vec::new(),
+        };
+        for container in containers {
+            let (id, create) = self.create_container(&started.id, pod, container).await.ok("CreateContainer")?;
+            let ((), start) = self.start_container(&id).await.ok("StartContainer")?;
+            let (status, _) = self.container_status(&id, true).await.ok("ContainerStatus")?;
+            let pid = pid_of(status.info.into_iter().collect())?;
+            let name = container.name.clone();
+            started.containers.push(StartedContainer { name, id, pid, create, start });
+        }
+        Ok(started)
+    }
+
+    /// Stops and removes a pod and its cgroup.
+    pub async fn remove_pod(&mut self, sandbox: &str, cgroup_parent: &str) -> Result<()> {
+        self.stop_pod_sandbox(sandbox).await.ok("StopPodSandbox")?;
+        self.remove_pod_sandbox(sandbox).await.ok("RemovePodSandbox")?;
+        if !cgroup_parent.is_empty() {
+            crate::cgroup::remove(cgroup_parent)?;
+        }
+        Ok(())
+    }
+}
+
+/// containerd's verbose status: `info` holds a JSON object with the pid.
+fn pid_of(info: BTreeMap<String, String>) -> Result<u32> {
+    let info = info.get("info").context("the verbose status has no info")?;
+    let info: serde_json::Value = serde_json::from_str(info)?;
+    let pid = info.get("pid").and_then(serde_json::Value::as_u64);
+    u32::try_from(pid.context("the verbose status has no pid")?).context("the pid is too large")
+}

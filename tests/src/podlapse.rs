@@ -1,0 +1,145 @@
+//! Runs podlapse's own binary beside a node.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::Node;
+
+/// What podlapse says on stderr once every hook is attached.
+const ATTACHED: &str = "attached";
+
+/// podlapse, built beside this test.
+pub fn binary() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let found = test.ancestors().map(|dir| dir.join("podlapse")).find(|path| path.is_file());
+    found.with_context(|| format!("no podlapse beside {}: run cargo build -p podlapse", test.display()))
+}
+
+/// A podlapse that runs.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: JoinHandle<std::io::Result<Vec<u8>>>,
+    stderr: JoinHandle<String>,
+}
+
+/// A podlapse that ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code.
+    pub status: ExitStatus,
+    /// Its stdout.
+    pub stdout: Vec<u8>,
+    /// Its stderr.
+    pub stderr: String,
+}
+
+/// Starts podlapse on a node's socket and returns when its hooks are attached.
+pub fn attach(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Running> {
+    let mut command = Command::new(binary()?);
+    command.args(subcommand).arg("--socket").arg(node.socket()).args(options);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = node.spawn_beside(&mut command).context("cannot run podlapse")?;
+
+    let mut out = child.stdout.take().context("no pipe from podlapse")?;
+    let stdout = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        out.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let (say, attached) = mpsc::channel();
+    let err = BufReader::new(child.stderr.take().context("no pipe from podlapse")?);
+    let stderr = std::thread::spawn(move || {
+        let mut all = String::new();
+        for line in err.lines().map_while(Result::ok) {
+            if line.contains(ATTACHED) {
+                // Nobody listens any more once the first has been heard.
+                let _ = say.send(());
+            }
+            all.push_str(&line);
+            all.push('\n');
+        }
+        all
+    });
+    let running = Running { child, stdout, stderr };
+    match attached.recv_timeout(Duration::from_secs(30)) {
+        Ok(()) => Ok(running),
+        Err(_) => {
+            running.interrupt()?;
+            let ended = running.wait(Duration::from_secs(10))?;
+            bail!("podlapse did not attach ({}):\n{}", ended.status, ended.stderr)
+        }
+    }
+}
+
+impl Running {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends what Ctrl-C sends.
+    pub fn interrupt(&self) -> Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        match rustix::process::kill_process(pid, rustix::process::Signal::INT) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            sent => sent.context("cannot signal podlapse"),
+        }
+    }
+
+    /// Waits for its end; kills it after `timeout`.
+    pub fn wait(mut self, timeout: Duration) -> Result<Ended> {
+        let deadline = Instant::now() + timeout;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                self.child.kill()?;
+                self.child.wait()?;
+                let stderr = self.stderr.join().unwrap_or_default();
+                bail!("podlapse did not end within {timeout:?}; it said:\n{stderr}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let stdout = self.stdout.join().map_err(|_| anyhow::anyhow!("the reader of stdout panicked"))??;
+        let stderr = self.stderr.join().map_err(|_| anyhow::anyhow!("the reader of stderr panicked"))?;
+        Ok(Ended { status, stdout, stderr })
+    }
+
+    /// Waits for its end, which has to be a good one, and reads its traces.
+    pub fn traces(self) -> Result<Vec<Value>> {
+        let ended = self.wait(Duration::from_secs(90))?;
+        ensure!(ended.status.success(), "podlapse ended with {}:\n{}", ended.status, ended.stderr);
+        ended.traces()
+    }
+}
+
+impl Ended {
+    /// The traces on its stdout, one JSON object a line.
+    pub fn traces(&self) -> Result<Vec<Value>> {
+        let text = std::str::from_utf8(&self.stdout).context("stdout is not UTF-8")?;
+        text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))).collect()
+    }
+}
+
+/// Runs podlapse to its end with no node.
+pub fn run(arguments: &[&str]) -> Result<Ended> {
+    let output = Command::new(binary()?).args(arguments).stdin(Stdio::null()).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(Ended { status: output.status, stdout: output.stdout, stderr })
+}
+
+/// `podlapse replay FILE` and its stdout.
+pub fn replay(file: &Path, options: &[&str]) -> Result<Vec<u8>> {
+    let file = file.to_str().context("the recording's path is not UTF-8")?;
+    let ended = run(&[&["replay", file], options].concat())?;
+    ensure!(ended.status.success(), "replay ended with {}:\n{}", ended.status, ended.stderr);
+    Ok(ended.stdout)
+}

@@ -1,0 +1,122 @@
+//! What goes wrong around podlapse: it says so, ends as it should, and leaves nothing behind.
+
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use podlapse_tests::cri::{Container, Pod};
+use podlapse_tests::podlapse::{self, Ended};
+use podlapse_tests::{Cri, Node, Options, trace};
+
+fn fails(arguments: &[&str], code: i32, says: &[&str]) -> Result<Ended> {
+    let ended = podlapse::run(arguments)?;
+    ensure!(ended.status.code() == Some(code), "{arguments:?}: {}\n{}", ended.status, ended.stderr);
+    for word in says {
+        ensure!(ended.stderr.contains(word), "{arguments:?} does not say {word:?}:\n{}", ended.stderr);
+    }
+    ensure!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    Ok(ended)
+}
+
+#[test]
+fn a_socket_that_is_none() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_str().map(str::to_owned).context("not UTF-8");
+    let (absent, plain, dead) = (path("absent.sock")?, path("plain")?, path("dead.sock")?);
+    std::fs::write(&plain, "")?;
+    drop(UnixListener::bind(&dead)?);
+    fails(&["trace", "--socket", &absent], 1, &["absent.sock"])?;
+    fails(&["trace", "--socket", &plain], 1, &["plain", "socket"])?;
+    fails(&["trace", "--socket", &dead], 1, &["dead.sock"])?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_such_start_within_the_timeout() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--pod", "shop/other", "--timeout", "3s"])?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let ended = podlapse.wait(Duration::from_secs(30))?;
+    ensure!(ended.status.code() == Some(1), "{}", ended.status);
+    ensure!(ended.stdout.is_empty(), "{}", String::from_utf8_lossy(&ended.stdout));
+    ensure!(ended.stderr.contains("shop/other"), "{}", ended.stderr);
+    node.stop()
+}
+
+#[tokio::test]
+async fn an_interrupt_prints_what_is_known() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "2", "-o", "json"])?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("half", "shop")?.on_node(node.cgroup());
+    // The pod's second container never comes.
+    let started = cri.start_pod(&pod, &[Container::new("one")]).await?;
+    std::thread::sleep(Duration::from_millis(500));
+    podlapse.interrupt()?;
+    let ended = podlapse.wait(Duration::from_secs(30))?;
+    let traces = ended.traces()?;
+    ensure!(traces.len() == 1 && traces[0]["pod"]["uid"] == started.uid, "{traces:?}\n{}", ended.stderr);
+    node.stop()
+}
+
+#[tokio::test]
+async fn a_runtime_that_restarts() -> Result<()> {
+    let mut node = Node::start(Options::default())?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json", "--timeout", "60s"])?;
+    node.restart_containerd()?;
+    std::thread::sleep(Duration::from_secs(2));
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("after", "shop")?.on_node(node.cgroup());
+    let started = cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let traces = podlapse.traces()?;
+    ensure!(traces.len() == 1 && traces[0]["pod"]["uid"] == started.uid, "{traces:?}");
+    trace::sound(&traces[0])?;
+    ensure!(traces[0]["outcome"] == "complete", "outcome {}", traces[0]["outcome"]);
+    node.stop()
+}
+
+/// Bytes that no CRI client sends, beside a start that has to be traced all the same.
+#[tokio::test]
+async fn garbage_on_the_socket() -> Result<()> {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let node = Node::start(Options::default())?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json"])?;
+    let mut noise: Vec<Vec<u8>> = vec![
+        vec![],
+        vec![0xff; 70_000],
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
+        [PREFACE, &[0; 5]].concat(),
+        // A HEADERS frame whose block is no HPACK.
+        [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &[0, 0, 4, 1, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
+        // A frame of 16 MiB that never comes.
+        [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
+    ];
+    noise.push((0..=255).cycle().take(33_333).collect());
+    for bytes in &noise {
+        let mut stream = UnixStream::connect(node.socket())?;
+        // The server may hang up in the middle.
+        let _ = stream.write_all(bytes);
+    }
+    // An unknown method and a message of 16 MiB come from clients that speak the protocol.
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let mut huge = Pod::new("huge", "shop")?.on_node(node.cgroup());
+    huge.annotations.insert("huge".into(), "x".repeat((16 << 20) - 4096));
+    let refused = cri.run_pod_sandbox(&huge).await;
+    if let Ok(id) = &refused.result {
+        cri.remove_pod(id, "").await?;
+    }
+
+    let pod = Pod::new("calm", "shop")?.on_node(node.cgroup());
+    let started = cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let ended = podlapse.wait(Duration::from_secs(60))?;
+    ensure!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    let traces = ended.traces()?;
+    let names: Vec<_> = traces.iter().map(|trace| &trace["pod"]["name"]).collect();
+    let ours = traces.iter().any(|trace| trace["pod"]["uid"] == started.uid);
+    // The huge pod's sandbox may be the start that podlapse was told to wait for.
+    ensure!(ours || refused.result.is_ok(), "traces of {names:?}\n{}", ended.stderr);
+    node.stop()
+}

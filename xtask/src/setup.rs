@@ -1,0 +1,115 @@
+//! `cargo xtask setup`: every tool that building, testing and the demo need, in one folder.
+//!
+//! Installs nothing into the system. One link is made outside the project: rust-src in the
+//! toolchain's sysroot, and only where rustup could not put it there.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use crate::workspace::Workspace;
+
+mod apt;
+mod bpf_linker;
+mod node;
+mod protoc;
+mod rust_src;
+mod vm;
+
+pub(crate) use vm::KERNELS;
+
+/// What to put in place.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Groups of tools; all when none is named
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+}
+
+/// Tools that are needed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// rust-src, bpf-linker, protoc
+    Build,
+    /// containerd, runc, crun, CNI plugins, busybox, iproute2, iptables
+    Node,
+    /// QEMU and Debian's kernels
+    Vm,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    let all = [Group::Build, Group::Node, Group::Vm];
+    run(&Workspace::find()?, if args.groups.is_empty() { &all } else { &args.groups })
+}
+
+/// Puts the groups in place; cheap when they are.
+pub(crate) fn run(workspace: &Workspace, groups: &[Group]) -> Result<()> {
+    let tools = Tools::open(workspace.clone())?;
+    for group in groups {
+        match group {
+            Group::Build => {
+                rust_src::ensure(&tools)?;
+                bpf_linker::ensure(&tools)?;
+                protoc::ensure(&tools)?;
+            }
+            Group::Node => node::ensure(&tools)?,
+            Group::Vm => vm::ensure(&tools)?,
+        }
+    }
+    apt::forget_lists(&tools)
+}
+
+/// The tools folder, held for this process alone.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    workspace: Workspace,
+    _lock: File,
+}
+
+impl Tools {
+    fn open(workspace: Workspace) -> Result<Self> {
+        let dir = &workspace.tools;
+        for sub in ["bin", "stamps"] {
+            fs::create_dir_all(dir.join(sub)).with_context(|| {
+                format!(
+                    "cannot make the tools folder {}: set PODLAPSE_TOOLS to a folder that can be \
+                     written",
+                    dir.display()
+                )
+            })?;
+        }
+        let lock = File::create(dir.join("lock"))?;
+        if lock.try_lock().is_err() {
+            eprintln!("setup: waiting for another setup in {}", dir.display());
+            lock.lock()?;
+        }
+        Ok(Self { workspace, _lock: lock })
+    }
+
+    fn path(&self, sub: &str) -> PathBuf {
+        self.workspace.tools.join(sub)
+    }
+
+    /// Runs `fetch` unless the stamp `name` says `want` already; `keys` must exist after it.
+    fn piece(&self, name: &str, want: &str, keys: &[PathBuf], fetch: impl FnOnce() -> Result<()>) -> Result<()> {
+        let stamp = self.path("stamps").join(name);
+        let there = fs::read_to_string(&stamp).is_ok_and(|found| found == want);
+        if there && keys.iter().all(|key| key.exists()) {
+            eprintln!("setup: {name}: already there");
+            return Ok(());
+        }
+        eprintln!("setup: {name}: fetching {want}");
+        let start = Instant::now();
+        fetch().with_context(|| format!("setup cannot put {name} in place, which is {want}"))?;
+        if let Some(missing) = keys.iter().find(|key| !key.exists()) {
+            anyhow::bail!("setup fetched {name}, but it has no {}", missing.display());
+        }
+        fs::write(&stamp, want)?;
+        eprintln!("setup: {name}: done in {:.1} s", start.elapsed().as_secs_f64());
+        Ok(())
+    }
+}

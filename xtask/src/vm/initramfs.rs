@@ -1,0 +1,97 @@
+//! The guest's files: busybox, podlapse with its shared libraries, and an `init`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cpio::Cpio;
+use crate::sh;
+
+/// No tracefs: podlapse copes by itself. The lines around the verdict are what
+/// [`super::verdict`] looks for on the console.
+const INIT: &str = "#!/bin/busybox sh
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+podlapse doctor --hooks -o json > /tmp/verdict
+code=$?
+echo
+echo podlapse-vm-begin $(uname -r)
+cat /tmp/verdict
+echo
+echo podlapse-vm-end $code
+poweroff -f
+";
+
+/// The archive for a kernel of the same architecture as this machine.
+pub(super) fn build(busybox: &Path, podlapse: &Path) -> Result<Vec<u8>> {
+    let mut files = vec![(PathBuf::from("/bin/busybox"), read(busybox)?)];
+    files.push((PathBuf::from("/bin/podlapse"), without_debug_info(podlapse)?));
+    for library in libraries(podlapse)? {
+        let data = read(&library)?;
+        files.push((library, data));
+    }
+
+    let mut cpio = Cpio::default();
+    let mut dirs: BTreeSet<PathBuf> = ["/dev", "/proc", "/sys", "/run", "/tmp"].map(PathBuf::from).into();
+    dirs.extend(files.iter().flat_map(|(path, _)| path.ancestors().skip(1).map(Path::to_path_buf)));
+    // Sorted, so a parent comes before its children.
+    for dir in dirs.iter().filter(|dir| dir.parent().is_some()) {
+        cpio.dir(&relative(dir));
+    }
+    cpio.file("init", INIT.as_bytes());
+    for (path, data) in &files {
+        cpio.file(&relative(path), data);
+    }
+    Ok(cpio.finish())
+}
+
+fn relative(path: &Path) -> String {
+    path.to_string_lossy().trim_start_matches('/').to_owned()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Debug information is most of a dev build; the guest's memory has better uses.
+fn without_debug_info(program: &Path) -> Result<Vec<u8>> {
+    let stripped = program.with_extension("vm");
+    let strip = Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(program).output();
+    match strip {
+        Ok(output) if output.status.success() => read(&stripped),
+        _ => read(program),
+    }
+}
+
+/// The shared libraries of a program, its dynamic loader included.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let table = sh::output(Command::new("ldd").arg(program))?;
+    Ok(table.lines().filter_map(library).map(PathBuf::from).collect())
+}
+
+/// `libc.so.6 => /lib/…/libc.so.6 (0x…)` or `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+fn library(line: &str) -> Option<&str> {
+    let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
+    path.starts_with('/').then(|| path.split(" (").next().unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::library;
+
+    #[test]
+    fn lines_of_ldd() {
+        assert_eq!(library("\tlinux-vdso.so.1 (0x7ff)"), None);
+        assert_eq!(library("\tlibc.so.6 => /lib/libc.so.6 (0x7ff)"), Some("/lib/libc.so.6"));
+        assert_eq!(library("\t/lib64/ld-linux.so.2 (0x7ff)"), Some("/lib64/ld-linux.so.2"));
+    }
+}
