@@ -111,6 +111,8 @@ fn environment(mm: u64, slot: &Slot<SLOT>, end: u64) {
     let record = slot.record::<Exec>();
     // SAFETY: both point into the record at the slot's start.
     let (flags, env_len) = unsafe { (&raw mut (*record).flags, &raw mut (*record).env_len) };
+    // SAFETY: as above. Until the end the length says whether `from` is inside a variable.
+    let inside = unsafe { &raw mut (*record).header.len };
     let env_end = kernel::member::<u64, MM_ENV_END>(mm);
     let mut from = kernel::member::<u64, MM_ENV_START>(mm);
     for _ in 0..VARIABLES {
@@ -125,7 +127,7 @@ fn environment(mm: u64, slot: &Slot<SLOT>, end: u64) {
             return;
         }
         // SAFETY: four bytes of the scratch, which is 8-byte aligned.
-        if unsafe { scratch.cast::<u32>().read_volatile() } == CNI {
+        if unsafe { inside.read_volatile() == 0 && scratch.cast::<u32>().read_volatile() == CNI } {
             // SAFETY: in the record.
             let used = unsafe { env_len.read_volatile() } as u64;
             if used > ENV {
@@ -136,12 +138,14 @@ fn environment(mm: u64, slot: &Slot<SLOT>, end: u64) {
             // SAFETY: in the record.
             unsafe { env_len.write_volatile((used + ring::bounded(copied, ENV)) as u32) };
         }
-        // A variable that fills the scratch goes on behind it; were its rest to begin with `CNI_`, it would be taken
-        // for a variable, which is why the scratch is as long as a page.
+        // A variable that fills the scratch goes on behind it; its rest may begin with anything.
+        let full = got == SCRATCH_LEN as i64;
         from += got as u64;
-        if got == SCRATCH_LEN as i64 {
+        if full {
             from -= 1;
         }
+        // SAFETY: in the record.
+        unsafe { inside.write_volatile(full as u32) };
     }
     // SAFETY: in the record.
     unsafe { flags.write_volatile(flags.read_volatile() | exec_flag::ENV_TRUNCATED) };

@@ -50,6 +50,7 @@ pub(crate) fn pid_finder(ctx: TracePointContext) -> u32 {
     unsafe {
         (*found).tgid = kernel::member::<u32, UPID_NR>(pid + kernel::at::<PID_NUMBERS>());
         (*found).pid = kernel::number(pid);
+        note!(&ctx, "finder: pid {} is the kernel's {}", (*found).pid, (*found).tgid);
     }
     0
 }

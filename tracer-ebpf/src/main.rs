@@ -3,6 +3,17 @@
 //! They filter and copy; they decide nothing. What leaves the kernel is laid out in the library of this crate.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
+/// A line for the developer, in programs built with the `log` feature; nothing otherwise. Only in programs that run
+/// rarely: each costs the verifier some hundred instructions.
+#[cfg(all(target_arch = "bpf", feature = "log"))]
+macro_rules! note {
+    ($ctx:expr, $($text:tt)*) => { aya_log_ebpf::info!($ctx, $($text)*) };
+}
+#[cfg(all(target_arch = "bpf", not(feature = "log")))]
+macro_rules! note {
+    ($ctx:expr, $format:literal $(, $value:expr)*) => {{ let _ = ($ctx, $(&$value),*); }};
+}
+
 #[cfg(target_arch = "bpf")]
 mod bytes;
 #[cfg(target_arch = "bpf")]

@@ -63,6 +63,7 @@ pub(crate) fn mark_victim(ctx: TracePointContext) -> u32 {
             _ => 0,
         },
     };
+    note!(&ctx, "oom: {} is the kernel's {}", victim, pid);
     let Some(slot) = Slot::<{ size_of::<Oom>() }>::sign() else { return 0 };
     let record = slot.record::<Oom>();
     // SAFETY: the slot holds a record at its start.

@@ -10,6 +10,7 @@ use tracer_ebpf::shared::{self, offset};
 
 use super::btf::Btf;
 use super::hooks::{self, Backend, Hook, Plan, Point, Status};
+use super::log::Lines;
 use super::tracefs::Tracefs;
 use super::{ProbeError, privileges, specs};
 
@@ -39,6 +40,8 @@ pub(crate) struct Loaded {
     pub(crate) key: u32,
     /// Last id given to a socket that was open already.
     pub(crate) last_id: u64,
+    /// What debug programs write.
+    pub(crate) lines: Lines,
 }
 
 /// Attaches every hook without a runtime, and detaches again: what this kernel and these privileges allow.
@@ -90,7 +93,7 @@ fn load() -> Result<Loaded, ProbeError> {
         .override_global(shared::map::FINDER_KEY, &key, true)
         .load(OBJECT)
         .map_err(object_error)?;
-    log(&mut ebpf);
+    let lines = Lines::of(&mut ebpf);
     let mut table: Array<_, Plain<shared::Spec>> = array(&mut ebpf, shared::map::SPECS)?;
     for it in specs::all() {
         let index = u32::try_from(it.nr).unwrap_or(u32::MAX);
@@ -99,7 +102,7 @@ fn load() -> Result<Loaded, ProbeError> {
     let mut attacher =
         Attacher { ebpf: &mut ebpf, btf: &btf, tracefs: &tracefs, offsets: &offsets, loaded: HashMap::new() };
     let hooks = hooks::plans().into_iter().map(|plan| attacher.hook(plan)).collect();
-    Ok(Loaded { ebpf, hooks, key, last_id: 0 })
+    Ok(Loaded { ebpf, hooks, key, last_id: 0, lines })
 }
 
 /// An array map of the object.
@@ -239,15 +242,4 @@ fn load_program(program: &mut Program) -> Result<(), ProgramError> {
         Program::RawTracePoint(program) => RawTracePoint::load(program),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
-}
-
-/// Lines that debug builds of the programs write; release builds have none.
-fn log(ebpf: &mut Ebpf) {
-    #[cfg(debug_assertions)]
-    if let Err(error) = aya_log::EbpfLogger::init(ebpf) {
-        // Only a build without the programs' `log` feature has no map for them.
-        let _ = error;
-    }
-    #[cfg(not(debug_assertions))]
-    let _ = ebpf;
 }

@@ -27,6 +27,11 @@ impl Merge {
         self.waiting.push(record);
     }
 
+    /// Takes several in.
+    pub(crate) fn extend(&mut self, records: Vec<Record>) {
+        self.waiting.extend(records);
+    }
+
     /// The records up to a time, in time order; those of one time in the order in which they came.
     pub(crate) fn take(&mut self, until: MonotonicNs) -> Vec<Record> {
         self.waiting.sort_by_key(|record| record.at);

@@ -10,6 +10,7 @@ mod cri;
 mod error;
 mod hooks;
 mod loader;
+mod log;
 mod merge;
 mod privileges;
 mod proc;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::ClockId;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracer_ebpf::mark;
 
@@ -37,7 +38,7 @@ pub struct Options {
 /// A node under watch. Dropping it detaches everything; that takes the kernel some tens of milliseconds a hook.
 #[derive(Debug)]
 pub struct Session {
-    loaded: Option<Loaded>,
+    loaded: Loaded,
     hooks: Vec<Hook>,
     rings: Rings,
     merge: Merge,
@@ -48,6 +49,8 @@ pub struct Session {
     next_tick: Instant,
     next_look: Instant,
     next_clock: Instant,
+    /// The version call of a runtime that came back.
+    asking: Option<JoinHandle<Result<cri::Version, String>>>,
 }
 
 impl Session {
@@ -61,21 +64,28 @@ impl Session {
         let socket = find(options.socket).await?;
         let mut loaded = loader::load_for_tracing()?;
         let rings = Rings::take(&mut loaded.ebpf)?;
-        let now = Instant::now();
+        let start = Instant::now();
         let mut session = Session {
             hooks: loaded.hooks.clone(),
-            loaded: Some(loaded),
+            loaded,
             rings,
             merge: Merge::default(),
             proc: Proc::default(),
             socket,
             runtime: None,
             runtime_pid: 0,
-            next_tick: now + TICK,
-            next_look: now,
-            next_clock: now + CLOCK,
+            next_tick: start + TICK,
+            next_look: start,
+            next_clock: start + CLOCK,
+            asking: None,
         };
-        session.register(true).await?;
+        let at = now();
+        let found = session.register(at, true)?;
+        let version = cri::version(&session.socket).await;
+        // The engine must know whose call that was before it sees its bytes: the records before it are older.
+        session.node(at, version.unwrap_or_default());
+        session.merge.extend(found);
+        session.mark(mark::ATTACHED);
         Ok(session)
     }
 
@@ -94,13 +104,19 @@ impl Session {
             if self.runtime.is_none() && Instant::now() >= self.next_look {
                 self.next_look = Instant::now() + LOOK;
                 // Not there yet, or going again: the next look will tell.
-                let _ = self.register(false).await;
+                if let Ok(found) = self.register(now(), false) {
+                    self.merge.extend(found);
+                    let socket = self.socket.clone();
+                    self.asking = Some(tokio::spawn(async move { cri::version(&socket).await }));
+                    self.mark(mark::ATTACHED);
+                }
             }
             let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
             let tick = Instant::now() >= self.next_tick;
             if tick {
                 self.next_tick = Instant::now() + TICK;
                 self.losses()?;
+                self.answered().await;
                 if Instant::now() >= self.next_clock {
                     self.next_clock = Instant::now() + CLOCK;
                     self.merge.push(clock());
@@ -149,6 +165,7 @@ impl Session {
     }
 
     fn drain(&mut self) {
+        self.loaded.lines.flush();
         let (merge, runtime) = (&mut self.merge, self.runtime);
         let mut ended = false;
         self.rings.drain(|record| {
@@ -156,9 +173,9 @@ impl Session {
             ended |= is_runtime && matches!(record.event, Event::Exit(_));
             merge.push(record);
         });
-        if let (true, Some(runtime), Some(loaded)) = (ended, self.runtime, &mut self.loaded) {
+        if let (true, Some(runtime)) = (ended, self.runtime) {
             // A map that cannot be read now will fail the next registration, which says so.
-            let _ = register::forget(loaded, runtime);
+            let _ = register::forget(&mut self.loaded, runtime);
             self.runtime = None;
         }
     }
@@ -170,29 +187,29 @@ impl Session {
         Ok(())
     }
 
-    async fn register(&mut self, first: bool) -> Result<(), ProbeError> {
-        let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let at = now();
-        let mut records = Vec::new();
+    /// Watches the runtime that listens now; what there is already, as records.
+    fn register(&mut self, at: MonotonicNs, first: bool) -> Result<Vec<Record>, ProbeError> {
+        let mut records = vec![clock_at(at)];
         if first {
-            records.push(register::myself(loaded, &self.proc, at)?);
+            records.push(register::myself(&mut self.loaded, &self.proc, at)?);
         }
-        let (runtime, found) = register::runtime(loaded, &self.proc, &self.socket, at)?;
+        let (runtime, found) = register::runtime(&mut self.loaded, &self.proc, &self.socket, at)?;
         records.extend(found);
-        // The engine must know whose call this is before it sees its bytes: the records above are older.
-        let version = cri::version(&self.socket).await;
-        self.merge.push(Record { at, ..own(at, Event::Node(self.node(version))) });
-        self.merge.push(clock_at(at));
-        for record in records {
-            self.merge.push(record);
-        }
-        self.mark(mark::ATTACHED);
         self.runtime_pid = runtime.pid;
         self.runtime = Some(runtime);
-        Ok(())
+        Ok(records)
     }
 
-    fn node(&self, version: Result<cri::Version, String>) -> Vec<(String, String)> {
+    /// What a runtime that came back calls itself, once it has said so.
+    async fn answered(&mut self) {
+        if let Some(asking) = self.asking.take_if(|asking| asking.is_finished())
+            && let Ok(Ok(version)) = asking.await
+        {
+            self.node(now(), version);
+        }
+    }
+
+    fn node(&mut self, at: MonotonicNs, version: cri::Version) {
         let name = rustix::system::uname();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut pairs = vec![
@@ -201,7 +218,7 @@ impl Session {
             ("kernel".to_owned(), name.release().to_string_lossy().into_owned()),
             ("socket".to_owned(), self.socket.display().to_string()),
         ];
-        if let Ok(version) = version {
+        if !version.name.is_empty() {
             pairs.push(("runtime".to_owned(), version.name));
             pairs.push(("runtime_version".to_owned(), version.version));
         }
@@ -211,7 +228,7 @@ impl Session {
                 pairs.push((format!("probes.{}", group.name()), hook.backend.to_string()));
             }
         }
-        pairs
+        self.merge.push(own(at, Event::Node(pairs)));
     }
 }
 

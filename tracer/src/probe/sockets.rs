@@ -119,7 +119,7 @@ pub(crate) fn examine(pidfd: impl AsFd, fd: i32, inode: u64) -> Result<Option<Fo
 
 fn name(address: SocketAddrAny) -> Option<Vec<u8>> {
     let address = SocketAddrUnix::try_from(address).ok()?;
-    if let Some(name) = address.abstract_name() {
+    if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
         return Some([&[0], name].concat());
     }
     address.path().map(|path| path.to_bytes().to_vec())
