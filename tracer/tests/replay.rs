@@ -12,6 +12,7 @@ use podlapse::ids::{MonotonicNs, Tid};
 use podlapse::record::{Event, Record};
 use podlapse::recording::{Header, Selection, Writer};
 use podlapse::trace::Trace;
+use serde_json::Value;
 use tempfile::TempDir;
 
 fn podlapse(arguments: &[&str]) -> Command {
@@ -139,4 +140,28 @@ fn redaction_changes_no_trace() {
     lines.sort();
     replayed.sort();
     assert_eq!(lines, replayed);
+}
+
+/// A real start, recorded by this format's version: containerd 1.6, runc, bridge CNI, one container, made by
+/// `podlapse record start-v1.plr --containers 1 -- podlapse-node pod`. Later versions have to read it, too.
+#[test]
+fn a_real_start_of_format_version_1() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/start-v1.plr");
+    let output = run(&["replay", text(&file), "-o", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, run(&["replay", text(&file), "-o", "json"]).stdout);
+    let trace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = serde_json::from_str(include_str!("../../docs/trace-v1.schema.json")).unwrap();
+    let errors: Vec<String> =
+        jsonschema::draft202012::new(&schema).unwrap().iter_errors(&trace).map(|error| error.to_string()).collect();
+    assert_eq!(errors, [""; 0]);
+    assert_eq!(trace["outcome"], "complete");
+    assert_eq!(trace["containers"][0]["exec"]["path"], "/bin/sleep");
+    assert_eq!(trace["quality"]["lost_records"], 0);
+    let calls = trace["spans"].as_array().unwrap().iter().filter(|span| span["call"]["code"] == "OK");
+    let names: Vec<_> = calls.map(|span| span["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["RunPodSandbox", "CreateContainer", "StartContainer"]);
+    let stages = trace["stages"].as_array().unwrap();
+    let sum: u64 = stages.iter().map(|stage| stage["self_ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), trace["total_ns"].as_u64());
 }

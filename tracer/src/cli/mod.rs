@@ -10,6 +10,7 @@ mod doctor;
 mod live;
 mod output;
 mod panic;
+mod plan;
 mod replay;
 mod run;
 mod say;
@@ -25,8 +26,8 @@ use clap::Parser;
 
 use self::args::{Cli, Command};
 use self::command::CommandError;
-use self::live::Plan;
 use self::output::OutputError;
+use self::plan::Plan;
 use self::say::Say;
 use self::values::Span;
 use crate::probe::ProbeError;
@@ -58,8 +59,8 @@ enum Failure {
     NothingSeen(String, String),
     #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
     TimedOut { over: usize, wanted: usize, timeout: Span },
-    #[error("the recording {} is incomplete", .0.display())]
-    RecordingIncomplete(PathBuf),
+    #[error("the recording {} is incomplete: {}", .0.display(), .1)]
+    RecordingIncomplete(PathBuf, WriteError),
     #[error("no pod start in the recording matches; --all prints every start that it holds")]
     NothingRecorded,
     #[error("podlapse does not work here: what is marked BAD says what to do")]
@@ -76,7 +77,7 @@ pub fn main() -> ExitCode {
         // A reader that had enough, as in `podlapse … | head`, is no failure.
         Ok(Done) | Err(Failure::Output(OutputError::Closed)) => ExitCode::SUCCESS,
         Err(failure) => {
-            Say::new().line(&failure.to_string());
+            Say::plain().line(&failure.to_string());
             ExitCode::FAILURE
         }
     }

@@ -178,7 +178,7 @@ impl Start {
         if self.state.is_over() {
             return None;
         }
-        let open = self.calls.iter().any(|call| call.end.is_none());
+        let open = self.calls.iter().any(|call| self.is_open(call, units, complete));
         if !open {
             self.find_dead(units, complete);
         }
@@ -188,7 +188,7 @@ impl Start {
         }
         let live = || self.containers.iter().filter(|c| !c.replaced);
         let entered = live().filter_map(|c| self.unit(c, units)?.entered()).count();
-        let waiting = live().any(|c| !self.started(c));
+        let waiting = live().any(|c| !self.started(c, units, complete));
         if !open && config.containers.is_some_and(|wanted| entered >= wanted as usize) {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
@@ -214,12 +214,12 @@ impl Start {
 
     /// What it is when it has settled.
     pub(super) fn settled_outcome(&mut self, units: &Units) -> Outcome {
-        let unseen: Vec<String> = self
-            .containers
-            .iter()
-            .filter(|c| !c.replaced && self.unit(c, units).and_then(Unit::entered).is_none())
-            .map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")))
-            .collect();
+        let execs =
+            self.containers.iter().filter(|c| !c.replaced && self.unit(c, units).and_then(Unit::entered).is_none());
+        let execs = execs.map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")));
+        let replies = self.calls.iter().filter(|call| call.end.is_none());
+        let replies = replies.map(|call| format!("reply_not_seen: {}", call.start.method));
+        let unseen: Vec<String> = execs.chain(replies).collect();
         let whole = unseen.is_empty() && !self.partial && !self.containers.is_empty();
         self.notes.extend(unseen);
         if whole { Outcome::Complete } else { Outcome::Partial }
@@ -233,14 +233,22 @@ impl Start {
         calls.chain(execs).max().unwrap_or(self.begin)
     }
 
-    /// A StartContainer of it has succeeded.
-    fn started(&self, container: &Container) -> bool {
+    /// A call that is waited for. Where records were lost, one whose container runs is not: its reply may be among them.
+    fn is_open(&self, call: &Call, units: &Units, complete: bool) -> bool {
+        let container = call.container.filter(|_| call.method == Method::StartContainer);
+        let runs = || {
+            let container = container.and_then(|index| self.containers.get(index));
+            container.and_then(|container| self.unit(container, units)?.entered()).is_some()
+        };
+        call.end.is_none() && (complete || !runs())
+    }
+
+    /// A StartContainer of it is over.
+    fn started(&self, container: &Container, units: &Units, complete: bool) -> bool {
         self.calls.iter().any(|call| {
             let same = call.container.and_then(|index| self.containers.get(index)).and_then(|c| c.id.as_ref());
-            call.method == Method::StartContainer
-                && call.end.is_some()
-                && same.is_some()
-                && same == container.id.as_ref()
+            let its = call.method == Method::StartContainer && same.is_some() && same == container.id.as_ref();
+            its && !self.is_open(call, units, complete)
         })
     }
 

@@ -264,6 +264,20 @@ fn a_reply_is_lost() {
 }
 
 #[test]
+fn the_last_reply_is_lost() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.record(140_000, 1, Event::Lost { counter: tracer_ebpf::counter::BYTES_LOST, count: 1 });
+    s.tick(5_000_000);
+    let reply = |item: &Item| matches!(item, Item::Call(CallEvent::Response { .. } | CallEvent::End { .. }));
+    let traces = s.without(|at, item| at == 132_000 && reply(item)).feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Partial));
+    assert_eq!(traces[0].quality.notes, ["reply_not_seen: StartContainer"]);
+}
+
+#[test]
 fn signs_are_lost() {
     let mut s = Stream::new();
     let pod = Pod::new("web", "1", 1000);
