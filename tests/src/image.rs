@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// The sandbox image, with [`PAUSE`] as its only program.
+/// The sandbox image; a static pause is all that is in it.
 pub const PAUSE_IMAGE: &str = "localhost/podlapse-pause:1";
 /// The image of sample containers: busybox with a few of its applets.
 pub const BUSYBOX_IMAGE: &str = "localhost/podlapse-busybox:1";

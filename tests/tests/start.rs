@@ -17,7 +17,7 @@ async fn start_and_remove(node: &Node, pod: Pod, containers: &[Container]) -> Re
 /// What holds for every start of a pod with containers.
 fn is_the_start_of(trace: &Value, pod: &StartedPod) -> Result<()> {
     trace::sound(trace)?;
-    ensure!(trace["outcome"] == "complete", "outcome {}", trace["outcome"]);
+    ensure!(trace["outcome"] == "complete", "outcome {}, {}", trace["outcome"], trace["quality"]);
     ensure!(trace["pod"]["name"] == pod.name, "pod {}", trace["pod"]);
     ensure!(trace["pod"]["namespace"] == pod.namespace, "pod {}", trace["pod"]);
     ensure!(trace["pod"]["uid"] == pod.uid, "pod {}", trace["pod"]);

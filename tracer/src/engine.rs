@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use crate::cri::CallEvent;
 use crate::lifecycle::Lifecycle;
-use crate::record::Record;
+use crate::record::{Event, Record};
 use crate::trace::Trace;
+use crate::wire::{Decoder, Limits};
 
 /// What the engine is told before the first record.
 #[derive(Clone, Debug)]
@@ -33,7 +35,10 @@ pub enum Update {
 /// The engine.
 #[derive(Debug)]
 pub struct Engine {
+    decoder: Decoder,
     lifecycle: Lifecycle,
+    /// Events of the record at hand; kept for its memory.
+    calls: Vec<CallEvent>,
 }
 
 impl Default for Engine {
@@ -45,12 +50,26 @@ impl Default for Engine {
 impl Engine {
     /// An engine that has seen nothing.
     pub fn new(config: Config) -> Engine {
-        Engine { lifecycle: Lifecycle::new(config) }
+        Engine { decoder: Decoder::new(Limits::default()), lifecycle: Lifecycle::new(config), calls: Vec::new() }
     }
 
     /// Takes one record; records come in the order of their times.
     pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
+        let Record { at, tgid, .. } = *record;
+        match &record.event {
+            Event::Bytes(bytes) => self.decoder.bytes(at, tgid, bytes, &mut self.calls),
+            Event::Socket(socket) => self.decoder.socket(at, tgid, socket, &mut self.calls),
+            Event::Exit(_) if self.lifecycle.is_runtime(tgid) => {
+                self.decoder.runtime_exited(tgid, at, &mut self.calls);
+            }
+            _ => {}
+        }
+        // The record first: that a runtime ended is to be known when its calls end with it.
         self.lifecycle.feed(record, updates);
+        for event in self.calls.drain(..) {
+            self.lifecycle.call(&event, updates);
+        }
+        self.lifecycle.wire_evicted(self.decoder.counters().connections_evicted);
     }
 
     /// Traces that are not over, as known at the last record's time.

@@ -104,7 +104,7 @@ impl Tools {
         }
         eprintln!("setup: {name}: fetching {want}");
         let start = Instant::now();
-        fetch().with_context(|| format!("setup cannot put {name} in place"))?;
+        fetch().with_context(|| format!("setup cannot put {name} in place, which is {want}"))?;
         if let Some(missing) = keys.iter().find(|key| !key.exists()) {
             anyhow::bail!("setup fetched {name}, but it has no {}", missing.display());
         }

@@ -17,13 +17,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// Runs to the end with the terminal's stderr; what it prints on stdout goes to stderr as well.
+/// Runs to the end; what it prints on stdout goes to stderr, and stdout stays the caller's own.
 pub(crate) fn loud(command: &mut Command) -> Result<()> {
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("cannot run {}", line(command)))?;
+    show(command.stdout(std::io::stderr()))
+}
+
+/// Runs to the end with this process's stdout and stderr.
+pub(crate) fn show(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {}", line(command)))?;
     if !status.success() {
         bail!("{} ended with {status}", line(command));
     }

@@ -31,7 +31,7 @@ pub(super) fn main(dir: &Path, cgroup: &str) -> Result<()> {
     let up = bring_up(dir, cgroup);
     let served = match up {
         Ok(containerd) => serve(dir, cgroup, containerd),
-        Err(error) => say(&Message::Failed { error: format!("{error:#}") }).and(Err(error)),
+        Err(error) => say(&Message::Failed { error: format!("{error:#}") }),
     };
     cgroup::kill(cgroup)?;
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}

@@ -46,7 +46,7 @@ pub(super) enum Command {
 }
 
 const TRACE: &str = "\
-In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes
+In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes \
 to stderr. Ctrl-C prints what is known; a second Ctrl-C ends at once.
 
 Examples:
@@ -56,7 +56,7 @@ Examples:
   podlapse trace -- kubectl apply -f pod.yaml  the starts that arrive while COMMAND runs";
 
 const RECORD: &str = "\
-A recording holds identities and times; payloads are zeroed before they are written. It is readable while it is
+A recording holds identities and times; payloads are zeroed before they are written. It is readable while it is \
 written and after a crash, has mode 0600, and is never written through a symlink.
 
 Examples:

@@ -1,103 +1,63 @@
 //! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::io;
 
 use tracer_ebpf::mark;
 
-use super::args::{Live, Record, Show, Starts, Trace};
 use super::command::Command;
 use super::output::Output;
+use super::plan::Plan;
 use super::run::{Ending, Limits, Run, Summary};
 use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
-use crate::engine::Config;
-use crate::export::rfc3339;
-use crate::recording::{Header, Selection, Writer};
+use crate::probe::{self, Options, ProbeError, Session, Status};
+use crate::recording::Writer;
 
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
     /// Gives up what is not needed to go on.
-    fn drop_privileges(&mut self) -> Result<(), Self::Error>;
+    fn drop_privileges(&mut self) -> io::Result<()>;
 
     /// What it watches, for a message.
     fn describe(&self) -> String;
 }
 
-/// What `trace` and `record` share.
-pub(super) struct Plan<'a> {
-    pub(super) starts: &'a Starts,
-    pub(super) live: &'a Live,
-    pub(super) show: &'a Show,
-    pub(super) recording: Option<&'a Path>,
-    pub(super) force: bool,
-    pub(super) command: &'a [OsString],
+/// Attaches and watches.
+pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
+    if let Some(path) = plan.recording {
+        // Before anything is attached; the file is made when that went well.
+        Writer::check(path, plan.force)?;
+    }
+    privileged()?;
+    let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
+    watch(plan, kernel).await
 }
 
-impl<'a> From<&'a Trace> for Plan<'a> {
-    fn from(args: &'a Trace) -> Self {
-        let Trace { starts, live, show, record, force, command } = args;
-        Plan { starts, live, show, recording: record.as_deref(), force: *force, command }
+/// Said first: without privileges nothing else that may be wrong can be told.
+fn privileged() -> Result<(), ProbeError> {
+    let missing = probe::missing_capabilities();
+    let user = rustix::process::geteuid();
+    match () {
+        () if missing.is_empty() => Ok(()),
+        () if user.is_root() => Err(ProbeError::Capabilities(missing.join(", "))),
+        () => Err(ProbeError::NotRoot(user.as_raw())),
     }
 }
 
-impl<'a> From<&'a Record> for Plan<'a> {
-    fn from(args: &'a Record) -> Self {
-        let Record { file, starts, live, show, force, command } = args;
-        Plan { starts, live, show, recording: Some(file), force: *force, command }
-    }
-}
-
-const SETTLE_NS: u64 = 2_000_000_000;
-
-impl Plan<'_> {
-    fn config(&self) -> Config {
-        let settle_ns = self.starts.settle.map_or(SETTLE_NS, |settle| settle.ns());
-        Config { settle_ns, containers: self.starts.containers }
+impl Kernel for Session {
+    fn drop_privileges(&mut self) -> io::Result<()> {
+        probe::drop_privileges()
     }
 
-    fn selection(&self) -> Selection {
-        self.starts.selection(!self.command.is_empty())
-    }
-
-    fn header(&self) -> Header {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let Config { settle_ns, containers } = self.config();
-        Header {
-            tool: format!("podlapse {}", env!("CARGO_PKG_VERSION")),
-            created: rfc3339(u64::try_from(now).unwrap_or(0)),
-            arguments: arguments(std::env::args_os().skip(1)),
-            settle_ns,
-            containers,
-            selection: self.selection(),
+    fn describe(&self) -> String {
+        let refused = self.hooks().iter().filter(|hook| hook.status != Status::Attached).count();
+        let socket = self.socket().display();
+        match refused {
+            0 => socket.to_string(),
+            _ => format!("{socket}, without {refused} hooks of {} (`podlapse doctor`)", self.hooks().len()),
         }
     }
-
-    /// What to say when no start was seen.
-    fn what(&self) -> String {
-        match self.selection() {
-            Selection { pod: Some((namespace, name)), .. } => format!("start of pod {namespace}/{name}"),
-            Selection { uid: Some(uid), .. } => format!("start of the pod with UID {uid}"),
-            _ => "pod start".to_owned(),
-        }
-    }
-}
-
-/// podlapse's own arguments; of COMMAND, which may hold secrets, the first word.
-fn arguments(all: impl Iterator<Item = OsString>) -> Vec<String> {
-    let mut after = None;
-    all.take_while(|word| {
-        match &mut after {
-            Some(words) => *words += 1,
-            None if word == "--" => after = Some(0),
-            None => {}
-        }
-        after.is_none_or(|words| words <= 1)
-    })
-    .map(|word| word.to_string_lossy().into_owned())
-    .collect()
 }
 
 /// Watches with `kernel`, which is attached, until the plan is done.
@@ -105,7 +65,7 @@ pub(super) async fn watch<K: Kernel>(plan: &Plan<'_>, mut kernel: K) -> Result<D
 where
     Failure: From<K::Error>,
 {
-    let say = Say::new();
+    let say = Say::live();
     let mut run = Run::new(plan.config(), plan.selection(), Output::new(plan.show), say);
     if let Some(path) = plan.recording {
         run.record_to(Writer::create(path, plan.force, &plan.header())?);
@@ -117,7 +77,7 @@ where
     }
     // COMMAND gets the caller's privileges, so it is started before they go.
     let command = Command::start(plan.command)?;
-    kernel.drop_privileges()?;
+    kernel.drop_privileges().map_err(Failure::Privileges)?;
     let stop = stop::on_signal().map_err(Failure::Signals)?;
     let limits = Limits { stop, timeout: Some(plan.live.timeout.0), command };
     let (ending, summary) = run.drive(&mut kernel, limits).await?;
@@ -145,7 +105,7 @@ where
         return Err(Failure::TimedOut { over, wanted, timeout: plan.live.timeout });
     }
     match (summary.recording_failed, plan.recording) {
-        (Some(_), Some(path)) => Err(Failure::RecordingIncomplete(path.to_owned())),
+        (Some(error), Some(path)) => Err(Failure::RecordingIncomplete(path.to_owned(), error)),
         _ => Ok(Done),
     }
 }
@@ -161,6 +121,7 @@ mod tests {
     use super::*;
     use crate::ids::{MonotonicNs, Tgid, Tid};
     use crate::record::{Event, Record};
+    use crate::recording::Selection;
 
     impl From<Infallible> for Failure {
         fn from(never: Infallible) -> Failure {
@@ -196,7 +157,7 @@ mod tests {
     }
 
     impl Kernel for Idle {
-        fn drop_privileges(&mut self) -> Result<(), Infallible> {
+        fn drop_privileges(&mut self) -> io::Result<()> {
             Ok(())
         }
 
@@ -241,17 +202,5 @@ mod tests {
         assert_eq!(marks, [mark::COMMAND_STARTED, mark::COMMAND_ENDED]);
         let taken = outcome(&format!("podlapse trace --record {} -- true", file.display()));
         assert!(taken.ends_with("exists: choose another name, or --force to replace it"), "{taken}");
-    }
-
-    #[test]
-    fn secrets_of_command_stay_out_of_the_header() {
-        let check = |line: &str, kept: &str| {
-            let words = arguments(line.split(' ').map(OsString::from));
-            assert_eq!(words.join(" "), kept);
-        };
-        check("record f --next 2", "record f --next 2");
-        check("record f -- kubectl --token SECRET", "record f -- kubectl");
-        check("record f -- kubectl -- SECRET", "record f -- kubectl");
-        check("record f --", "record f --");
     }
 }

@@ -7,10 +7,10 @@ mod args;
 mod command;
 mod docs;
 mod doctor;
-#[cfg_attr(not(test), expect(dead_code, reason = "until the probes are merged"))]
 mod live;
 mod output;
 mod panic;
+mod plan;
 mod replay;
 mod run;
 mod say;
@@ -27,8 +27,10 @@ use clap::Parser;
 use self::args::{Cli, Command};
 use self::command::CommandError;
 use self::output::OutputError;
+use self::plan::Plan;
 use self::say::Say;
 use self::values::Span;
+use crate::probe::ProbeError;
 use crate::recording::{ReadError, WriteError};
 
 /// A command did what it was told.
@@ -40,6 +42,8 @@ enum Failure {
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -47,14 +51,16 @@ enum Failure {
     Command(#[from] CommandError),
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
+    #[error("cannot give up privileges that are no longer needed: {0}")]
+    Privileges(std::io::Error),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
     #[error("no {0} was seen{1}: check that the pod is to run on this node, and `podlapse doctor`")]
     NothingSeen(String, String),
     #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
     TimedOut { over: usize, wanted: usize, timeout: Span },
-    #[error("the recording {} is incomplete", .0.display())]
-    RecordingIncomplete(PathBuf),
+    #[error("the recording {} is incomplete: {}", .0.display(), .1)]
+    RecordingIncomplete(PathBuf, WriteError),
     #[error("no pod start in the recording matches; --all prints every start that it holds")]
     NothingRecorded,
     #[error("podlapse does not work here: what is marked BAD says what to do")]
@@ -71,7 +77,7 @@ pub fn main() -> ExitCode {
         // A reader that had enough, as in `podlapse … | head`, is no failure.
         Ok(Done) | Err(Failure::Output(OutputError::Closed)) => ExitCode::SUCCESS,
         Err(failure) => {
-            Say::new().line(&failure.to_string());
+            Say::plain().line(&failure.to_string());
             ExitCode::FAILURE
         }
     }
@@ -85,6 +91,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
-        Command::Trace(_) | Command::Record(_) => Err(Failure::NoSuchPage("yet".into())),
+        Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
+        Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),
     }
 }

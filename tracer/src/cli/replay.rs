@@ -20,7 +20,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         settle_ns: args.starts.settle.map_or(header.settle_ns, |settle| settle.ns()),
         containers: args.starts.containers.or(header.containers),
     };
-    let say = Say::new();
+    let say = Say::plain();
     let run = Run::new(config, selection, Output::new(&args.show), say);
     let limits = Limits { stop: stop::on_signal().map_err(Failure::Signals)?, timeout: None, command: None };
     let (ending, summary) = run.drive(&mut reader, limits).await?;

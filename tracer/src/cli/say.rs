@@ -13,8 +13,14 @@ pub(super) struct Say {
 }
 
 impl Say {
-    pub(super) fn new() -> Say {
+    /// With progress, where a person watches.
+    pub(super) fn live() -> Say {
         Say { progress: std::io::stderr().is_terminal() }
+    }
+
+    /// Messages alone.
+    pub(super) fn plain() -> Say {
+        Say { progress: false }
     }
 
     /// One message. Texts of pods and runtimes may be in it, so it is made harmless. A closed stderr is no failure.

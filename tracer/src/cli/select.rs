@@ -44,7 +44,8 @@ impl Selector {
     pub(super) fn record(&mut self, record: &Record) {
         self.now = self.now.max(record.at);
         match record.event {
-            Event::Mark(mark::ATTACHED) => self.attached = Some(record.at),
+            // Again when a runtime comes back.
+            Event::Mark(mark::ATTACHED) => self.attached = self.attached.or(Some(record.at)),
             Event::Mark(mark::COMMAND_STARTED) => self.command_started = Some(record.at),
             Event::Mark(mark::COMMAND_ENDED) => self.command_ended = Some(record.at),
             _ => {}

@@ -1,5 +1,6 @@
 //! Where records come from. Live and replay differ here and nowhere else.
 
+use crate::probe::{ProbeError, Session};
 use crate::record::Record;
 use crate::recording::{ReadError, Reader};
 
@@ -43,5 +44,21 @@ impl Source for Reader {
 
     async fn finish(&mut self) -> Vec<Record> {
         Vec::new()
+    }
+}
+
+impl Source for Session {
+    type Error = ProbeError;
+
+    async fn next(&mut self) -> Result<Option<Vec<Record>>, ProbeError> {
+        Session::next(self).await.map(Some)
+    }
+
+    fn mark(&mut self, what: u32) {
+        Session::mark(self, what);
+    }
+
+    async fn finish(&mut self) -> Vec<Record> {
+        Session::finish(self).await
     }
 }

@@ -86,7 +86,7 @@ fn cni(exec: &Exec) -> Option<Cni> {
     let args = var("CNI_ARGS").unwrap_or_default();
     let arg = |name: &str| {
         let value = args.split(';').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
-        value.map(|(_, value)| value.to_owned())
+        value.map(|(_, value)| value.to_owned()).filter(|value| !value.is_empty())
     };
     Some(Cni {
         plugin: basename(&exec.filename).to_owned(),

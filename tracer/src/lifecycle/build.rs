@@ -60,19 +60,17 @@ impl Lifecycle {
             let fits = move |call: &&(usize, &Call)| call.1.method == wanted && call.1.container == container;
             start.calls.iter().enumerate().filter(move |call| fits(&call)).map(|(index, _)| calls[index])
         };
+        let whole = (start.begin, end);
         if let Some(unit) = start.sandbox.as_ref().and_then(|id| self.unit(id)) {
-            match of(Method::RunPodSandbox, None).next() {
-                Some(call) => edges::add(draft, Some(call), "sandbox", unit),
-                None => edges::add(draft, None, "sandbox", unit),
-            }
+            edges::add(draft, of(Method::RunPodSandbox, None).next(), "sandbox", unit, whole);
         }
         for (index, container) in start.containers.iter().enumerate() {
             let Some(unit) = start.unit(container, &self.units) else { continue };
             // CRI-O runs the runtime's create inside CreateContainer, containerd inside StartContainer.
             let made: Vec<DraftId> = of(Method::CreateContainer, Some(index)).collect();
             let started: Vec<DraftId> = of(Method::StartContainer, Some(index)).collect();
-            made.into_iter().for_each(|call| edges::add(draft, Some(call), "container.create", unit));
-            started.iter().for_each(|call| edges::add(draft, Some(*call), "container.start", unit));
+            made.into_iter().for_each(|call| edges::add(draft, Some(call), "container.create", unit, whole));
+            started.iter().for_each(|call| edges::add(draft, Some(*call), "container.start", unit, whole));
             exec_span(draft, started.last().copied(), container, unit, end);
         }
         calls
@@ -145,7 +143,7 @@ impl Lifecycle {
                 id: container.id.clone(),
                 attempt: container.attempt,
                 image: container.image.clone(),
-                image_digest: container.image.clone().filter(|image| image.contains("sha256:")),
+                image_digest: image_digest(start, container),
                 ..trace::Container::default()
             };
             if let Some(unit) = start.unit(container, &self.units) {
@@ -178,6 +176,15 @@ impl Lifecycle {
             notes,
         }
     }
+}
+
+/// What a pull of its image answered, else the image itself where it is named by its digest.
+fn image_digest(start: &Start, container: &Container) -> Option<String> {
+    let image = container.image.as_ref()?;
+    let same = |call: &&Call| call.image.as_ref() == Some(image) || call.image_ref.as_ref() == Some(image);
+    let pulled = start.calls.iter().filter(|call| call.method == Method::PullImage).filter(same);
+    let pulled = pulled.filter_map(|call| call.image_ref.clone()).next_back();
+    pulled.or_else(|| Some(image.clone())).filter(|image| image.contains("sha256:"))
 }
 
 /// The point of the exec, in its StartContainer. Where the reply came first, what is between is outside of any call.
@@ -221,12 +228,15 @@ fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
     });
 }
 
-/// The stage of a failure: the innermost process that failed inside the call, else the call's own.
+/// The stage of a failure: the innermost process that failed inside the call, or what was still open in it, else the
+/// call's own.
 fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -> Verdict {
     let call = failure.call.and_then(|index| calls.get(index)).copied();
     let stage = match (failure.reason, call) {
         ("exec_failed" | "exited_before_exec", _) => "container.exec".to_owned(),
-        (_, Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        ("call_failed", Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        // Nobody said what went wrong: what was still going on is what was waited for.
+        (_, Some(call)) => draft.open_below(call).unwrap_or(draft.get(call)).stage.clone(),
         (_, None) => match start.calls.iter().rev().find(|call| call.end.is_none()) {
             Some(open) => open.method.stage().to_owned(),
             None => "kubelet.gap".to_owned(),

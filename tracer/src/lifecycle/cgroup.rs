@@ -20,7 +20,8 @@ pub(super) fn cgroup_ids(path: &str) -> PathIds {
     for component in path.split('/').filter(|c| !c.is_empty()) {
         ids.own = false;
         if let Some(uid) = pod_uid(component) {
-            ids.uid = Some(uid);
+            // A container above a pod is a node in a container.
+            (ids.uid, ids.container) = (Some(uid), None);
         } else if let Some(id) = container_id(component) {
             ids.container = Some(id);
             ids.own = true;
@@ -56,8 +57,8 @@ fn pod_uid(component: &str) -> Option<PodUid> {
         Some(slice) => slice.rsplit_once("-pod").map(|(_, uid)| uid.replace('_', "-")),
         None => component.strip_prefix("pod").map(str::to_owned),
     }?;
-    // Mirror pods have 32 hex digits without dashes.
-    let plausible = uid.len() >= 8 && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    // A UUID, or 32 hex digits without dashes for mirror pods; not `podman` or `podlapse-node`.
+    let plausible = uid.len() >= 8 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     plausible.then_some(PodUid(uid))
 }
 
@@ -76,6 +77,8 @@ mod tests {
         let slice = format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{under}.slice");
         assert_eq!(cgroup_ids(&format!("{slice}/cri-containerd-{id}.scope")), expect(true));
         assert_eq!(cgroup_ids(&slice).container, None);
+        assert_eq!(cgroup_ids(&format!("/docker/{id}/kubelet/kubepods/pod{uid}")).container, None);
+        assert_eq!(cgroup_ids("/podlapse-node-1/kubepods").uid, None);
         assert_eq!(cgroup_ids("/system.slice/podman.service"), PathIds::default());
         assert_eq!(cgroup_ids(&format!("/crio-conmon-{id}.scope")).container, None);
     }

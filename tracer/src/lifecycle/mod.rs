@@ -1,8 +1,8 @@
 //! From calls and signs to pod starts: which process, sign and call belongs to which pod, and when a start is over.
 //!
-//! Two steps, so that several pods can start at once: a sign goes to the [`unit::Unit`] of its container id, at once
-//! and for good; a unit is linked to a [`start::Start`] as soon as a call, `CNI_ARGS` or a cgroup path names both.
-//! Spans are made from a start and its units only when a trace is asked for ([`build`], [`edges`]).
+//! Two steps, so that several pods can start at once: a sign goes to the unit (`unit.rs`) of its container id, at once
+//! and for good; a unit is linked to a start (`start.rs`) as soon as a call, `CNI_ARGS` or a cgroup path names both.
+//! Spans are made from a start and its units only when a trace is asked for (`build.rs`, `edges/`).
 //!
 //! Pure: no I/O, no clock, no failure. All tables are bounded; nothing depends on a hash map's order.
 
@@ -31,7 +31,7 @@ use self::unit::Units;
 use crate::cri::CallKey;
 use crate::engine::{Config, Update};
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
-use crate::record::Record;
+use crate::record::{Record, Role};
 use crate::trace::{NodeInfo, PodInfo, Trace};
 
 /// Live processes.
@@ -83,6 +83,7 @@ pub struct Lifecycle {
     /// Pod cgroups that were made, and no RunPodSandbox yet.
     prepared: BTreeMap<PodUid, MonotonicNs>,
     losses: Losses,
+    wire_evicted: u64,
 }
 
 impl Lifecycle {
@@ -105,6 +106,7 @@ impl Lifecycle {
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
             losses: Losses::default(),
+            wire_evicted: 0,
         }
     }
 
@@ -113,6 +115,16 @@ impl Lifecycle {
         self.advance(record.at, updates);
         self.sign(record);
         self.settle_touched(updates);
+    }
+
+    /// Whether a process is known to be a runtime.
+    pub fn is_runtime(&self, tgid: Tgid) -> bool {
+        self.processes.get(tgid).is_some_and(|process| process.role == Role::Runtime)
+    }
+
+    /// Connections that the wire decoder has evicted since the beginning.
+    pub fn wire_evicted(&mut self, total: u64) {
+        self.wire_evicted = total;
     }
 
     /// Traces of the starts that are not over, as known now.
@@ -169,8 +181,10 @@ impl Lifecycle {
                     updates.push(Update::Started(Box::new(self.trace(start))));
                 }
             }
+            let lost = self.losses.records;
             let Some(start) = self.starts.get_mut(&key) else { continue };
-            if let Some(next) = start.step(&self.units, &self.config) {
+            let complete = lost == start.losses.records;
+            if let Some(next) = start.step(&self.units, &self.config, complete) {
                 step(start, next);
                 self.publish(key, updates);
             }
@@ -278,7 +292,7 @@ impl Lifecycle {
     }
 
     fn losses_now(&self) -> Losses {
-        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted;
+        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted + self.wire_evicted;
         Losses { evicted, ..self.losses }
     }
 }

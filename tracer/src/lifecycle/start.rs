@@ -157,6 +157,11 @@ impl Start {
         self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())
     }
 
+    /// Whether its beginning was seen, and no container of that name.
+    pub(super) fn is_first(&self, name: Option<&str>) -> bool {
+        !self.partial && self.containers.iter().all(|container| container.name.as_deref() != name)
+    }
+
     /// The units that are known to be its own.
     pub(super) fn units<'a>(&'a self, units: &'a Units) -> impl Iterator<Item = &'a Unit> {
         let ids = self.sandbox.iter().chain(self.containers.iter().filter_map(|c| c.id.as_ref()));
@@ -167,14 +172,15 @@ impl Start {
         container.id.as_ref().and_then(|id| units.find(id)).and_then(|key| units.get(key))
     }
 
-    /// The step that what is known now makes; none when it is over.
-    pub(super) fn step(&mut self, units: &Units, config: &Config) -> Option<Step> {
+    /// The step that what is known now makes; none when it is over. Where signs are not `complete`, an exec that was
+    /// not seen says nothing.
+    pub(super) fn step(&mut self, units: &Units, config: &Config, complete: bool) -> Option<Step> {
         if self.state.is_over() {
             return None;
         }
-        let open = self.calls.iter().any(|call| call.end.is_none());
+        let open = self.calls.iter().any(|call| self.is_open(call, units, complete));
         if !open {
-            self.find_dead(units);
+            self.find_dead(units, complete);
         }
         if let Some(failure) = &self.failure {
             self.end = Some(failure.at);
@@ -182,7 +188,7 @@ impl Start {
         }
         let live = || self.containers.iter().filter(|c| !c.replaced);
         let entered = live().filter_map(|c| self.unit(c, units)?.entered()).count();
-        let waiting = live().any(|c| !self.started(c));
+        let waiting = live().any(|c| !self.started(c, units, complete));
         if !open && config.containers.is_some_and(|wanted| entered >= wanted as usize) {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
@@ -208,12 +214,12 @@ impl Start {
 
     /// What it is when it has settled.
     pub(super) fn settled_outcome(&mut self, units: &Units) -> Outcome {
-        let unseen: Vec<String> = self
-            .containers
-            .iter()
-            .filter(|c| !c.replaced && self.unit(c, units).and_then(Unit::entered).is_none())
-            .map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")))
-            .collect();
+        let execs =
+            self.containers.iter().filter(|c| !c.replaced && self.unit(c, units).and_then(Unit::entered).is_none());
+        let execs = execs.map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")));
+        let replies = self.calls.iter().filter(|call| call.end.is_none());
+        let replies = replies.map(|call| format!("reply_not_seen: {}", call.start.method));
+        let unseen: Vec<String> = execs.chain(replies).collect();
         let whole = unseen.is_empty() && !self.partial && !self.containers.is_empty();
         self.notes.extend(unseen);
         if whole { Outcome::Complete } else { Outcome::Partial }
@@ -227,25 +233,34 @@ impl Start {
         calls.chain(execs).max().unwrap_or(self.begin)
     }
 
-    /// A StartContainer of it has succeeded.
-    fn started(&self, container: &Container) -> bool {
+    /// A call that is waited for. Where records were lost, one whose container runs is not: its reply may be among them.
+    fn is_open(&self, call: &Call, units: &Units, complete: bool) -> bool {
+        let container = call.container.filter(|_| call.method == Method::StartContainer);
+        let runs = || {
+            let container = container.and_then(|index| self.containers.get(index));
+            container.and_then(|container| self.unit(container, units)?.entered()).is_some()
+        };
+        call.end.is_none() && (complete || !runs())
+    }
+
+    /// A StartContainer of it is over.
+    fn started(&self, container: &Container, units: &Units, complete: bool) -> bool {
         self.calls.iter().any(|call| {
             let same = call.container.and_then(|index| self.containers.get(index)).and_then(|c| c.id.as_ref());
-            call.method == Method::StartContainer
-                && call.end.is_some()
-                && same.is_some()
-                && same == container.id.as_ref()
+            let its = call.method == Method::StartContainer && same.is_some() && same == container.id.as_ref();
+            its && !self.is_open(call, units, complete)
         })
     }
 
     /// A container whose start was reported as good, and whose init then ended without having run the entrypoint.
-    fn find_dead(&mut self, units: &Units) {
+    fn find_dead(&mut self, units: &Units, complete: bool) {
         if self.failure.is_some() {
             return;
         }
         let dead = self.containers.iter().enumerate().find_map(|(index, container)| {
             let unit = self.unit(container, units).filter(|_| !container.replaced)?;
-            Some((index, unit.died()?, unit))
+            let told = complete || unit.entry.is_some();
+            Some((index, unit.died().filter(|_| told)?, unit))
         });
         if let Some((index, at, unit)) = dead {
             let (reason, message) = match (&unit.entry, &unit.exit) {

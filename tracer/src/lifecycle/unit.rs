@@ -157,8 +157,8 @@ pub(super) struct Unit {
     /// unshare to bind mount, both by one thread of the runtime.
     pub(super) netns: Option<(MonotonicNs, MonotonicNs)>,
     pub(super) cgroup: Option<String>,
-    /// `cgroup` is of the default hierarchy.
-    pub(super) cgroup_unified: bool,
+    /// How much `cgroup` is worth, see [`Unit::cgroup`].
+    cgroup_rank: u8,
     pub(super) limits: BTreeMap<String, String>,
     pub(super) shim: Option<Tgid>,
     /// Called pivot_root.
@@ -186,9 +186,10 @@ impl Unit {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())
     }
 
-    /// Its init ended without having reached the entrypoint.
+    /// Its init ended without having reached the entrypoint. An init that exits with 0 has reached it, seen or not.
     pub(super) fn died(&self) -> Option<MonotonicNs> {
-        self.exit.as_ref().filter(|_| self.entered().is_none()).map(|(at, _)| *at)
+        let exit = self.exit.as_ref().filter(|(_, exit)| exit.status != Some(0));
+        exit.filter(|_| self.entered().is_none()).map(|(at, _)| *at)
     }
 
     /// Remembers a process; its index, unless there are too many.
@@ -210,11 +211,12 @@ impl Unit {
         self.signs.push(Sign { tgid, enter, exit, what });
     }
 
-    /// Remembers its cgroup; the default hierarchy's path wins, else the first.
-    pub(super) fn cgroup(&mut self, path: &str, unified: bool) {
-        if self.cgroup.is_none() || (unified && !self.cgroup_unified) {
+    /// Remembers its cgroup: a path that ends in its id wins, then the default hierarchy's, then the first.
+    pub(super) fn cgroup(&mut self, path: &str, own: bool, unified: bool) {
+        let rank = 1 + u8::from(unified) + 2 * u8::from(own);
+        if rank > self.cgroup_rank {
             self.cgroup = Some(path.to_owned());
-            self.cgroup_unified = unified;
+            self.cgroup_rank = rank;
         }
     }
 

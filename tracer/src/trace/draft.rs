@@ -60,11 +60,6 @@ impl Draft {
     /// The deepest span at or below `root` whose process failed, or whose last sign failed inside such a process; of
     /// several, the last to start.
     pub(crate) fn failed_below(&self, root: DraftId) -> Option<&DraftSpan> {
-        let mut depths = vec![None; self.spans.len()];
-        for (index, (parent, _)) in self.spans.iter().enumerate() {
-            depths[index] =
-                if index == root.0 { Some(0) } else { parent.and_then(|p| depths[p]).map(|d: usize| d + 1) };
-        }
         let process_failed = |span: &DraftSpan| {
             let process = span.process.as_ref();
             process.is_some_and(|p| p.errno.is_some() || p.signal.is_some() || p.exit_code.is_some_and(|c| c != 0))
@@ -75,9 +70,24 @@ impl Draft {
                 span.attributes.contains_key("errno") && parent.is_some_and(|p| process_failed(&self.spans[p].1));
             process_failed(span) || inside
         };
+        self.deepest(root, failed)
+    }
+
+    /// The deepest span below `root` that has not ended; of several, the last to start.
+    pub(crate) fn open_below(&self, root: DraftId) -> Option<&DraftSpan> {
+        self.deepest(root, |(_, span)| span.end.is_none())
+    }
+
+    fn deepest(&self, root: DraftId, fits: impl Fn(&(Option<usize>, DraftSpan)) -> bool) -> Option<&DraftSpan> {
+        // Parents come first, so one pass tells who is below.
+        let mut depths = vec![None; self.spans.len()];
+        for (index, (parent, _)) in self.spans.iter().enumerate() {
+            depths[index] =
+                if index == root.0 { Some(0) } else { parent.and_then(|p| depths[p]).map(|d: usize| d + 1) };
+        }
         let below = self.spans.iter().zip(depths).filter_map(|(span, depth)| Some((span, depth?)));
-        let worst = below.filter(|(span, _)| failed(span)).max_by_key(|((_, span), depth)| (*depth, span.start));
-        worst.map(|((_, span), _)| span)
+        let found = below.filter(|(span, _)| fits(span)).max_by_key(|((_, span), depth)| (*depth, span.start));
+        found.map(|((_, span), _)| span)
     }
 
     /// Fills what is left of `start..end` between the spans at the top with spans of `stage`; the last one is open
@@ -170,12 +180,15 @@ impl Draft {
         let mut spans: Vec<Option<DraftSpan>> = self.spans.into_iter().map(|(_, span)| Some(span)).collect();
         let mut placed: Vec<Placed> = Vec::with_capacity(spans.len());
         while let Some((index, parent)) = todo.pop() {
-            let Some(span) = spans[index].take() else { continue };
+            let Some(mut span) = spans[index].take() else { continue };
             let (low, high, open) = parent.map_or((0, total, true), |p: usize| {
                 (placed[p].start, placed[p].end.unwrap_or(placed[p].limit), placed[p].end.is_none())
             });
             let start = span.start.since(origin).clamp(low, high);
-            // A span that outlives its parent ends with it: what follows is no longer part of the parent's time.
+            // A span that outlives its parent ends with it: what follows is no longer part of the parent's time, and
+            // that end is no sign of its own.
+            let fits = span.start.since(origin) >= low && span.end.is_some_and(|end| end.since(origin) <= high);
+            span.observed &= fits;
             let end = span.end.map(|end| end.since(origin).clamp(start, high)).or((!open).then_some(high));
             todo.extend(children[index].iter().rev().map(|&child| (child, Some(placed.len()))));
             placed.push(Placed { parent, start, end, limit: high, span });

@@ -12,6 +12,8 @@ pub(super) struct Connection {
     pub(super) session: Session,
     /// Process at the other end.
     pub(super) peer: Option<Tgid>,
+    /// Process whose bytes these are.
+    owner: Tgid,
     descriptors: Vec<(Tgid, i32)>,
     used: u64,
 }
@@ -38,10 +40,16 @@ impl Connections {
     }
 
     /// Takes a connection in; gives what had that identity before.
-    pub(super) fn insert(&mut self, id: ConnId, session: Session, peer: Option<Tgid>) -> Option<Connection> {
+    pub(super) fn insert(
+        &mut self,
+        id: ConnId,
+        session: Session,
+        owner: Tgid,
+        peer: Option<Tgid>,
+    ) -> Option<Connection> {
         let old = self.remove(id);
         self.clock += 1;
-        self.open.insert(id, Connection { session, peer, descriptors: Vec::new(), used: self.clock });
+        self.open.insert(id, Connection { session, peer, owner, descriptors: Vec::new(), used: self.clock });
         old
     }
 
@@ -67,6 +75,15 @@ impl Connections {
         last.then(|| self.remove(id)).flatten().map(|connection| (id, connection))
     }
 
+    /// Descriptor `descriptor` of connection `id` was closed; without a descriptor: its socket was released.
+    pub(super) fn close(&mut self, id: ConnId, descriptor: (Tgid, i32)) -> Option<(ConnId, Connection)> {
+        if descriptor.1 >= 0 && self.named.contains_key(&descriptor) {
+            return self.unname(descriptor);
+        }
+        let nameless = self.open.get(&id).is_some_and(|connection| connection.descriptors.is_empty());
+        (descriptor.1 < 0 || nameless).then(|| self.remove(id)).flatten().map(|connection| (id, connection))
+    }
+
     /// Takes a connection out.
     pub(super) fn remove(&mut self, id: ConnId) -> Option<Connection> {
         let connection = self.open.remove(&id)?;
@@ -85,8 +102,15 @@ impl Connections {
         self.remove(id).map(|connection| (id, connection))
     }
 
-    /// Descriptors of a process.
-    pub(super) fn descriptors(&self, tgid: Tgid) -> Vec<(Tgid, i32)> {
-        self.named.range((tgid, i32::MIN)..=(tgid, i32::MAX)).map(|(descriptor, _)| *descriptor).collect()
+    /// A process ended: gives the next connection that ended with it.
+    pub(super) fn exited(&mut self, tgid: Tgid) -> Option<(ConnId, Connection)> {
+        while let Some((descriptor, _)) = self.named.range((tgid, i32::MIN)..=(tgid, i32::MAX)).next() {
+            if let Some(ended) = self.unname(*descriptor) {
+                return Some(ended);
+            }
+        }
+        let mut open = self.open.iter();
+        let id = *open.find(|(_, connection)| connection.owner == tgid && connection.descriptors.is_empty())?.0;
+        self.remove(id).map(|connection| (id, connection))
     }
 }

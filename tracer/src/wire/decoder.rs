@@ -49,18 +49,21 @@ impl Decoder {
         let session = match socket.op {
             SocketOp::Accept => Session::accepted(&socket.path),
             SocketOp::Connect => Session::connected(),
-            SocketOp::Found => Session::found(&socket.path),
+            SocketOp::Found => {
+                // It may have been accepted, or spoken, since the programs were attached: then more is known already.
+                if let Some(connection) = self.connections.get(socket.conn) {
+                    connection.peer = connection.peer.or(socket.peer);
+                    return;
+                }
+                Session::found(&socket.path)
+            }
             SocketOp::Dup => {
                 let old = self.connections.name(socket.conn, (tgid, socket.fd));
                 self.ended(old, at, &Ending::ConnectionClosed, out);
                 return;
             }
             SocketOp::Close => {
-                let old = match socket.fd {
-                    // No descriptor: the socket itself was released.
-                    ..0 => self.connections.remove(socket.conn).map(|connection| (socket.conn, connection)),
-                    fd => self.connections.unname((tgid, fd)),
-                };
+                let old = self.connections.close(socket.conn, (tgid, socket.fd));
                 self.ended(old, at, &Ending::ConnectionClosed, out);
                 return;
             }
@@ -78,9 +81,8 @@ impl Decoder {
 
     /// A watched process ended, and with it its descriptors.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
-        for descriptor in self.connections.descriptors(tgid) {
-            let old = self.connections.unname(descriptor);
-            self.ended(old, at, &Ending::ConnectionClosed, out);
+        while let Some(ended) = self.connections.exited(tgid) {
+            self.ended(Some(ended), at, &Ending::ConnectionClosed, out);
         }
     }
 
@@ -120,7 +122,7 @@ impl Decoder {
         peer: Option<Tgid>,
         out: &mut Vec<CallEvent>,
     ) {
-        let old = self.connections.insert(id, session, peer).map(|connection| (id, connection));
+        let old = self.connections.insert(id, session, descriptor.0, peer).map(|connection| (id, connection));
         self.ended(old, at, &Ending::ConnectionClosed, out);
         let renamed = self.connections.name(id, descriptor);
         self.ended(renamed, at, &Ending::ConnectionClosed, out);

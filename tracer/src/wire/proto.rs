@@ -269,3 +269,6 @@ fn max_len(leaf: Leaf) -> usize {
         Leaf::Field(_) | Leaf::Service | Leaf::Method | Leaf::TimeoutNs | Leaf::Code | Leaf::TypeUrl => MAX_TEXT,
     }
 }
+
+#[cfg(test)]
+mod tests;

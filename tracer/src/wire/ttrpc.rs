@@ -3,7 +3,12 @@
 //! A message has a 10-byte header and carries all of its own state: after a loss the next header is enough. Which end
 //! is the client the messages tell: only a client sends requests.
 
+mod head;
+
 use std::collections::BTreeMap;
+
+pub(super) use head::Head;
+use head::{HEAD_LEN, Kind};
 
 use super::context::Context;
 use super::piece::Piece;
@@ -15,67 +20,8 @@ use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, s
 use crate::ids::MonotonicNs;
 use crate::record::Direction;
 
-/// Length of a message header.
-const HEAD_LEN: usize = 10;
-
-/// Longest message (`messageLengthMax` in `channel.go`).
-const MAX_LENGTH: u32 = 4 << 20;
-
 /// Flag: the sender sends no more on this stream.
 const REMOTE_CLOSED: u8 = 1;
-
-/// Flags that are defined: remote closed, remote open, no data.
-const FLAGS: u8 = 7;
-
-/// What a message is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Request,
-    Response,
-    Data,
-}
-
-/// A message header.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    length: u32,
-    stream: u32,
-    kind: Kind,
-    flags: u8,
-}
-
-impl Head {
-    /// Reads a header; none when no peer could have sent it.
-    fn parse(bytes: [u8; HEAD_LEN]) -> Option<Head> {
-        let [l3, l2, l1, l0, s3, s2, s1, s0, kind, flags] = bytes;
-        let kind = match kind {
-            1 => Kind::Request,
-            2 => Kind::Response,
-            3 => Kind::Data,
-            _ => return None,
-        };
-        let head = Head {
-            length: u32::from_be_bytes([l3, l2, l1, l0]),
-            stream: u32::from_be_bytes([s3, s2, s1, s0]),
-            kind,
-            flags,
-        };
-        // Streams of clients are odd; servers open none.
-        (head.length <= MAX_LENGTH && head.stream % 2 == 1 && flags & !FLAGS == 0).then_some(head)
-    }
-}
-
-impl resync::Header for Head {
-    const LEN: usize = HEAD_LEN;
-
-    fn read(bytes: &[u8], _previous: Option<&Head>) -> Option<Head> {
-        Head::parse(bytes.try_into().ok()?)
-    }
-
-    fn payload(&self) -> usize {
-        self.length as usize
-    }
-}
 
 /// A ttrpc connection.
 pub(super) struct Connection {

@@ -13,6 +13,8 @@ pub(super) struct Verdict {
     code: i32,
     hooks: usize,
     refused: Vec<Refusal>,
+    /// Checks of the kernel that came out badly.
+    bad: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -31,11 +33,14 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { release, code, hooks, refused } = self;
+        let Self { release, code, hooks, refused, bad } = self;
         write!(f, "kernel {release}, hooks attached {}/{hooks}", hooks - refused.len())?;
         for Refusal { name, required, why } in refused {
             let kind = if *required { "refused" } else { "refused (optional)" };
             write!(f, "; {kind} {name}: {why}")?;
+        }
+        for check in bad {
+            write!(f, "; {check}")?;
         }
         if *code != 0 {
             write!(f, "; doctor ended with {code}")?;
@@ -57,7 +62,15 @@ pub(super) fn read(console: &str) -> Result<Verdict> {
         bail!("podlapse doctor's object has no list \"hooks\"");
     };
     let refused = hooks.iter().filter(|hook| !attached(hook)).map(refusal).collect();
-    Ok(Verdict { release: release.trim().to_owned(), code, hooks: hooks.len(), refused })
+    let checks = object.get("checks").and_then(Value::as_array);
+    let bad = checks.into_iter().flatten().filter_map(bad_check).collect();
+    Ok(Verdict { release: release.trim().to_owned(), code, hooks: hooks.len(), refused, bad })
+}
+
+fn bad_check(check: &Value) -> Option<String> {
+    let text = |key| check.get(key).and_then(Value::as_str);
+    (text("level") == Some("bad"))
+        .then(|| format!("{}: {}", text("name").unwrap_or("check"), text("found").unwrap_or("bad")))
 }
 
 fn attached(hook: &Value) -> bool {
@@ -93,9 +106,16 @@ mod tests {
 
     #[test]
     fn required_hook_refused() {
-        let console = "podlapse-vm-begin 5.10\n{\"hooks\":[{\"name\":\"a\",\"attached\":false}]}\n\
+        let console = "podlapse-vm-begin 5.10\n{\"hooks\":[{\"name\":\"a\",\"attached\":false}],\
+            \"checks\":[{\"name\":\"btf\",\"level\":\"bad\",\"found\":\"missing\"}]}\n\
             podlapse-vm-end 1\n";
-        assert!(!read(console).unwrap().passed());
+        let verdict = read(console).unwrap();
+        assert!(!verdict.passed());
+        assert_eq!(
+            verdict.to_string(),
+            "kernel 5.10, hooks attached 0/1; refused a: no reason given; btf: missing; \
+             doctor ended with 1"
+        );
     }
 
     #[test]

@@ -10,14 +10,15 @@ use self::report::{Check, Report};
 use super::args::{self, Doctor};
 use super::output::{OutputError, write};
 use super::{Done, Failure};
+use crate::probe;
 
 pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
-    let mut checks = kernel::checks(Path::new("/"));
+    let mut checks = vec![privileges()];
+    checks.extend(kernel::checks(Path::new("/")));
     if !args.hooks {
         checks.push(runtime::check(args.socket.0.as_deref()).await);
     }
-    let (hooks, refused) = hooks();
-    checks.extend(refused);
+    let hooks = hooks(&mut checks);
     let report = Report { checks, hooks };
     match args.output {
         args::Report::Text => write(report.text(super::output::colour()).as_bytes())?,
@@ -26,11 +27,27 @@ pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
     if report.healthy() { Ok(Done) } else { Err(Failure::Unhealthy) }
 }
 
-/// Sockets where a runtime is looked for.
-fn known_sockets() -> Vec<std::path::PathBuf> {
-    Vec::new()
+/// Attaches every hook and detaches it again.
+fn hooks(checks: &mut Vec<Check>) -> Vec<report::Hook> {
+    match probe::probe_hooks() {
+        Ok(hooks) => hooks.into_iter().map(report::Hook::from).collect(),
+        Err(error) => {
+            checks.push(Check::bad("hooks", error.to_string(), "do what the message says; then run doctor again"));
+            Vec::new()
+        }
+    }
 }
 
-fn hooks() -> (Vec<report::Hook>, Vec<Check>) {
-    (Vec::new(), Vec::new())
+fn privileges() -> Check {
+    let missing = probe::missing_capabilities();
+    let user = rustix::process::geteuid();
+    match () {
+        () if missing.is_empty() => {
+            Check::ok("privileges", format!("uid {}, all capabilities that are needed", user.as_raw()))
+        }
+        () => {
+            let found = format!("uid {}, without {}", user.as_raw(), missing.join(", "));
+            Check::bad("privileges", found, "run podlapse as root (sudo), in a container privileged")
+        }
+    }
 }

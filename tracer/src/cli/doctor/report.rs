@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::export::Charset;
+use crate::probe;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,6 +58,23 @@ pub(super) struct Hook {
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
+}
+
+impl From<probe::Hook> for Hook {
+    fn from(hook: probe::Hook) -> Hook {
+        let why = match hook.status {
+            probe::Status::Attached => None,
+            probe::Status::Refused(why) => Some(why),
+        };
+        Hook {
+            name: hook.name,
+            group: hook.group.name(),
+            backend: hook.backend.to_string(),
+            attached: why.is_none(),
+            required: hook.required,
+            why,
+        }
+    }
 }
 
 /// All of it.

@@ -11,6 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
 use super::report::Check;
+use crate::probe;
 
 const NAME: &str = "runtime";
 
@@ -19,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Checks the named socket, or the first of the known ones that is there.
 pub(super) async fn check(socket: Option<&Path>) -> Check {
-    let found = socket.map(Path::to_path_buf).or_else(|| super::known_sockets().into_iter().find(|path| path.exists()));
+    let found = socket.map(Path::to_path_buf).or_else(|| probe::candidates().into_iter().find(|path| path.exists()));
     match found {
         Some(path) => ask(path).await,
         None => {
-            let known: Vec<String> = super::known_sockets().iter().map(|path| path.display().to_string()).collect();
+            let known: Vec<String> = probe::candidates().iter().map(|path| path.display().to_string()).collect();
             let looked = format!("no CRI socket at {}", known.join(", "));
             Check::bad(NAME, looked, "start the runtime, or name its socket with --socket PATH")
         }

@@ -15,6 +15,8 @@ const RUNC: &str = "runc --root /run/containerd/runc/k8s.io --log /run/b/log.jso
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub(super) name: &'static str,
+    /// What its ids begin with.
+    pub(super) digits: String,
     pub(super) uid: String,
     /// Its sandbox's id.
     pub(super) sandbox: String,
@@ -26,7 +28,7 @@ pub(super) struct Pod {
 impl Pod {
     pub(super) fn new(name: &'static str, digit: &str, pids: u32) -> Pod {
         let uid = format!("{digit}0000000-0000-4000-8000-000000000000");
-        Pod { name, uid, sandbox: id(&format!("{digit}a")), pids, host_network: false }
+        Pod { name, digits: digit.to_owned(), uid, sandbox: id(&format!("{digit}a")), pids, host_network: false }
     }
 
     /// Cgroup path of a container.
@@ -43,7 +45,7 @@ impl Pod {
         let pairs = [
             ("CNI_COMMAND", command.to_owned()),
             ("CNI_CONTAINERID", self.sandbox.clone()),
-            ("CNI_NETNS", format!("/var/run/netns/cni-{}", self.name)),
+            ("CNI_NETNS", format!("/var/run/netns/cni-{}", self.digits)),
             ("CNI_ARGS", args),
         ];
         pairs.map(|(key, value)| (key.to_owned(), value)).to_vec()
@@ -79,7 +81,7 @@ pub(super) fn sandbox_signs(s: &mut Stream, pod: &Pod) {
 
 /// The network namespace and the plugins, 1 000 to 40 000.
 pub(super) fn network(s: &mut Stream, pod: &Pod) {
-    let (tid, netns) = (pod.pids + 900, format!("/var/run/netns/cni-{}", pod.name));
+    let (tid, netns) = (pod.pids + 900, format!("/var/run/netns/cni-{}", pod.digits));
     s.sys((1_000, 1_500), (RUNTIME, tid), Sys::Unshare, NEWNET, [""; 3]);
     s.sys((1_600, 1_700), (RUNTIME, tid), Sys::Mount, BIND, ["/proc/1/task/1/ns/net", &netns, "none"]);
     let env = pod.env("ADD");
@@ -150,7 +152,7 @@ pub(super) fn container(s: &mut Stream, pod: &Pod, at: u64, name: &str, entrypoi
 /// CreateContainer alone, 8 ms; the id and the first pid of the container.
 pub(super) fn create_container(s: &mut Stream, pod: &Pod, at: u64, name: &str) -> (String, u32) {
     let number = name.bytes().map(u32::from).sum::<u32>() % 10;
-    let id = id(&format!("{}c{number}", &pod.sandbox[..1]));
+    let id = id(&format!("{}c{number}", pod.digits));
     let request = [
         (Field::SandboxId, pod.sandbox.as_str()),
         (Field::ContainerName, name),

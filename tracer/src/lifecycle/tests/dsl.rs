@@ -12,6 +12,9 @@ use crate::trace::Trace;
 /// The runtime's pid.
 pub(super) const RUNTIME: u32 = 100;
 
+/// The id of every container's cgroup.
+pub(super) const CGROUP: u64 = 7;
+
 /// A record or an event of a call.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
@@ -47,7 +50,7 @@ impl Stream {
     pub(super) fn new() -> Stream {
         let mut stream = Stream::default();
         stream.found(0, RUNTIME, Role::Runtime, "/usr/bin/containerd");
-        let node = [("boot_id", "b00t"), ("kernel", "6.1"), ("probe.exec", "tracepoint")];
+        let node = [("boot_id", "b00t"), ("kernel", "6.1"), ("probes.exec", "tracepoint")];
         let node = node.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
         stream.record(0, 1, Event::Node(node));
         stream.record(0, 1, Event::Clock { realtime: 1_000_000_000_000 });
@@ -77,7 +80,11 @@ impl Stream {
     }
 
     pub(super) fn fork(&mut self, at: u64, parent: u32, child: u32) {
-        let task = NewTask { child: Tgid(child), parent: Tgid(parent), clone_flags: 0x11, cgroup: CgroupId(1) };
+        self.clone(at, parent, child, 0x11, 1);
+    }
+
+    pub(super) fn clone(&mut self, at: u64, parent: u32, child: u32, clone_flags: u64, cgroup: u64) {
+        let task = NewTask { child: Tgid(child), parent: Tgid(parent), clone_flags, cgroup: CgroupId(cgroup) };
         self.record(at, parent, Event::NewTask(task));
     }
 
@@ -131,8 +138,14 @@ impl Stream {
     }
 
     pub(super) fn cgroup(&mut self, at: u64, pid: u32, op: CgroupOp, path: &str, task: Option<u32>) {
-        let cgroup =
-            Cgroup { op, hierarchy: 0, id: CgroupId(7), task: task.map(Tgid), threadgroup: true, path: path.into() };
+        let cgroup = Cgroup {
+            op,
+            hierarchy: 0,
+            id: CgroupId(CGROUP),
+            task: task.map(Tgid),
+            threadgroup: true,
+            path: path.into(),
+        };
         self.record(at, pid, Event::Cgroup(cgroup));
     }
 
@@ -142,7 +155,7 @@ impl Stream {
         self.record(
             times.0,
             pid,
-            Event::CgroupWrite(CgroupWrite { exit, ret: 1, cgroup: CgroupId(7), dir, file, value }),
+            Event::CgroupWrite(CgroupWrite { exit, ret: 1, cgroup: CgroupId(CGROUP), dir, file, value }),
         );
     }
 
@@ -241,7 +254,6 @@ pub(super) fn fields(pairs: &[(Field, &str)]) -> Fields {
 }
 
 fn words(command: &str) -> Vec<String> {
-    // `a b [c d]`: brackets keep words together, as in a title.
     command.split(' ').map(str::to_owned).collect()
 }
 

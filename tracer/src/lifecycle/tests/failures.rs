@@ -186,7 +186,7 @@ fn the_client_gives_up() {
     s.end_call(60_000, key, Ending::ResetByClient(8));
     let traces = s.feed(Config::default());
     let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str()));
-    assert_eq!(verdict, Some(("sandbox", "client_deadline")));
+    assert_eq!(verdict, Some(("sandbox.cni.host-local", "client_deadline")));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn the_runtime_restarts_in_the_middle() {
                   sandbox.cni.bridge 3100..24000 self 16900 pid 1002 *
                     sandbox.cni.host-local 20000..24000 self 4000 pid 1003 *
             sandbox 1a pid ? shim ?
-            verdict sandbox / connection_closed: the connection ended before the reply
+            verdict sandbox.cni.host-local / connection_closed: the connection ended before the reply
             quality lost 0 undecoded 0 notes ["runtime_restarted"]
         "#]],
     );
@@ -248,6 +248,33 @@ fn podlapse_comes_in_the_middle() {
         quality lost 0 undecoded 0 notes ["begins_in_the_middle"]
     "#]],
     );
+}
+
+#[test]
+fn a_reply_is_lost() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    let reply = |item: &Item| matches!(item, Item::Call(CallEvent::Response { .. } | CallEvent::End { .. }));
+    let traces = s.without(|at, item| at == 76_000 && reply(item)).feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
+    assert_eq!(traces[0].quality.notes, ["reply_not_seen: RunPodSandbox"]);
+}
+
+#[test]
+fn the_last_reply_is_lost() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.record(140_000, 1, Event::Lost { counter: tracer_ebpf::counter::BYTES_LOST, count: 1 });
+    s.tick(5_000_000);
+    let reply = |item: &Item| matches!(item, Item::Call(CallEvent::Response { .. } | CallEvent::End { .. }));
+    let traces = s.without(|at, item| at == 132_000 && reply(item)).feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Partial));
+    assert_eq!(traces[0].quality.notes, ["reply_not_seen: StartContainer"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod dsl;
 mod failures;
 mod properties;
 mod render;
+mod runtimes;
 mod starts;
 
 use self::dsl::Stream;

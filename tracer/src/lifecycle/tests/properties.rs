@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::containerd::{Pod, container, sandbox};
 use super::dsl::{Item, Stream};
+use super::render;
 use crate::engine::{Config, Update};
+use crate::ids::{MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
 use crate::trace::Trace;
 
@@ -61,6 +63,50 @@ proptest! {
         let items = stream();
         let kept = items.iter().zip(keep.iter().cycle()).filter(|(_, keep)| **keep).map(|(item, _)| item);
         adds_up(&feed(kept))?;
+    }
+
+    /// Pids, threads and times mixed up.
+    #[test]
+    fn any_nonsense(changes in prop::collection::vec((0usize..400, 0u32..12, 0u64..200_000_000), 0..300)) {
+        let mut items = stream();
+        let count = items.len();
+        for (index, pid, at) in changes {
+            let other = items[(index * 7) % count].clone();
+            match (&mut items[index % count], other) {
+                (Item::Record(record), Item::Record(other)) => {
+                    record.tgid = Tgid([0, 1, 100, 1001, 1002, 1011, 1020, 1021, 1023, 1073, 1123, 1173][pid as usize]);
+                    record.at = MonotonicNs(at);
+                    if pid % 3 == 0 {
+                        record.event = other.event;
+                    }
+                }
+                (item, other) => *item = other,
+            }
+        }
+        adds_up(&feed(items.iter()))?;
+    }
+
+    /// Twenty pods at once, all with plugins and containers of the same names: each as if it were alone.
+    #[test]
+    fn pods_do_not_mix(offsets in prop::collection::vec(0u64..100_000, 20)) {
+        let (mut all, mut alone) = (Stream::new(), Vec::new());
+        for (number, offset) in (0u32..).zip(&offsets) {
+            let pod = Pod::new("same", &format!("{:x}", 16 + number), 1000 * (number + 1));
+            let mut one = Stream::new();
+            for s in [&mut all, &mut one] {
+                s.offset = *offset;
+                sandbox(s, &pod);
+                container(s, &pod, 80_000, "app", "/bin/app");
+                s.offset = 0;
+            }
+            one.tick(5_000_000);
+            alone.extend(one.feed(Config::default()).iter().map(render::trace));
+        }
+        all.tick(5_000_000);
+        let mut all: Vec<String> = all.feed(Config::default()).iter().map(render::trace).collect();
+        all.sort_unstable();
+        alone.sort_unstable();
+        prop_assert!(all == alone);
     }
 
     #[test]

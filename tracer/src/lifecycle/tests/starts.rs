@@ -3,9 +3,9 @@
 use expect_test::expect;
 
 use super::containerd::{Pod, container, create_container, sandbox};
-use super::dsl::{Item, RUNTIME, Stream, id};
+use super::dsl::{Item, Stream, id};
 use super::{check, render};
-use crate::cri::{CallEvent, Field};
+use crate::cri::{CallEvent, Field, Value};
 use crate::engine::Config;
 use crate::record::{CgroupOp, Event, Role};
 use crate::trace::Outcome;
@@ -113,7 +113,7 @@ fn containerd_1_6() {
     assert_eq!(trace.trace_id.len(), 32);
     assert_eq!(trace.start_realtime, Some(1_001_000_000_000));
     assert_eq!(trace.pod.qos.as_deref(), Some("burstable"));
-    assert_eq!(trace.sandbox.netns.as_deref(), Some("/var/run/netns/cni-web"));
+    assert_eq!(trace.sandbox.netns.as_deref(), Some("/var/run/netns/cni-1"));
     assert_eq!(trace.sandbox.namespaces.map(|n| n.net), Some(1001));
     assert_eq!(trace.containers[0].oom_score_adj, Some(1000));
     assert_eq!(trace.node.probes["exec"], "tracepoint");
@@ -124,7 +124,12 @@ fn two_containers_and_a_pull() {
     let mut s = Stream::new();
     let pod = Pod::new("two", "2", 2000);
     sandbox(&mut s, &pod);
-    s.call((77_000, 79_000), "PullImage", &[(Field::Image, "docker.io/library/busybox:1")], &[]);
+    s.call(
+        (77_000, 79_000),
+        "PullImage",
+        &[(Field::Image, "docker.io/library/busybox:1")],
+        &[(Field::ImageRef, "sha256:b0")],
+    );
     container(&mut s, &pod, 80_000, "first", "/bin/first");
     container(&mut s, &pod, 140_000, "second", "/bin/second");
     s.tick(5_000_000);
@@ -192,6 +197,7 @@ fn two_containers_and_a_pull() {
             container second 2c6 pid 2223 exec /bin/second at 177000 [cpu.max=50000 100000, memory.max=134217728]
         "#]],
     );
+    assert_eq!(traces[0].containers[1].image_digest.as_deref(), Some("sha256:b0"));
     expect![[r#"
         sandbox wall 76000 self 0 count 1
         sandbox.runtime wall 15100 self 15100 count 1
@@ -311,6 +317,24 @@ fn two_pods_at_once() {
 }
 
 #[test]
+fn a_second_sandbox_of_a_pod() {
+    let mut s = Stream::new();
+    let pod = Pod::new("again", "8", 8000);
+    sandbox(&mut s, &pod);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    for (_, item) in &mut s.items {
+        if let Item::Call(CallEvent::Request { fields, .. }) = item {
+            fields.0.retain(|(field, _)| *field != Field::ContainerAttempt);
+            fields.0.extend([Field::PodAttempt, Field::ContainerAttempt].map(|field| (field, Value::Number(3))));
+        }
+    }
+    let traces = s.feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
+    assert_eq!((traces[0].pod.attempt, traces[0].containers[0].attempt), (Some(3), Some(3)));
+}
+
+#[test]
 fn as_many_containers_as_wanted() {
     let s = one().without(|at, _| at > 1_500_000);
     let traces = s.feed(Config { containers: Some(1), ..Config::default() });
@@ -397,5 +421,4 @@ fn a_stopped_sandbox_settles_at_once() {
     let traces = cut.feed(Config::default());
     assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Failed));
     assert_eq!(traces[0].verdict.as_ref().map(|v| v.reason.as_str()), Some("sandbox_stopped"));
-    let _ = RUNTIME;
 }

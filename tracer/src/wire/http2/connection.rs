@@ -3,16 +3,18 @@
 //! What is lost is lost for its direction alone. A table is trusted only while every block since its epoch's start was
 //! decoded; a client's stream ids are consecutive, so a jump or a repeat betrays a loss that nobody announced.
 
+mod calls;
+mod half;
+
 use std::collections::BTreeMap;
 
+use calls::Call;
+use half::{Block, Half};
+
+use super::Side;
 use super::direction::{Direction, Step};
-use super::frame::{ACK, END_HEADERS, END_STREAM, Head, Kind, PADDED, PRIORITY};
-use super::grpc::Messages;
-use super::headers;
-use super::table::Table;
-use super::{Side, hpack};
-use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, schema};
-use crate::ids::MonotonicNs;
+use super::frame::{ACK, END_HEADERS, END_STREAM, Head, Kind, PADDED};
+use crate::cri::Ending;
 use crate::wire::context::Context;
 use crate::wire::piece::Piece;
 
@@ -26,40 +28,6 @@ pub(in crate::wire) struct Connection {
     calls: BTreeMap<u32, Call>,
     /// The client's last stream.
     last: Option<u32>,
-}
-
-struct Half {
-    frames: Direction,
-    table: Table,
-    block: Option<Block>,
-    control: Vec<u8>,
-    /// Where DATA's content ends and its padding begins; none while that is not known.
-    content_end: Option<u32>,
-}
-
-/// A header block under way.
-struct Block {
-    stream: u32,
-    end_stream: bool,
-    /// When its first byte was moved.
-    at: MonotonicNs,
-    /// When its END_STREAM flag was.
-    flags_at: MonotonicNs,
-    bytes: Vec<u8>,
-    /// Where the current frame's payload starts in `bytes`.
-    frame: usize,
-    lost: bool,
-}
-
-struct Call {
-    request: Messages,
-    response: Messages,
-    /// Response headers were seen.
-    answered: bool,
-    /// Response messages.
-    replies: u64,
-    /// More than one reply is possible.
-    streams: bool,
 }
 
 impl Connection {
@@ -272,19 +240,6 @@ impl Connection {
         }
     }
 
-    fn message(&mut self, side: Side, stream: u32, fields: Fields, cx: &mut Context<'_>) {
-        let (key, at) = (cx.key(stream), cx.at);
-        cx.out.push(match side {
-            Side::Client => CallEvent::Request { key, at, fields },
-            Side::Server => {
-                if let Some(call) = self.calls.get_mut(&stream) {
-                    call.replies += 1;
-                }
-                CallEvent::Response { key, at, fields }
-            }
-        });
-    }
-
     fn frame_end(&mut self, side: Side, head: Head, cx: &mut Context<'_>) {
         match head.kind {
             Kind::Headers | Kind::Continuation if head.has(END_HEADERS) => {
@@ -325,19 +280,6 @@ impl Connection {
         }
     }
 
-    /// 6.8: streams above the last one are not processed; grpc-go's client opens them anew elsewhere.
-    fn go_away(&mut self, cx: &mut Context<'_>) {
-        /// RFC 9113, 7: REFUSED_STREAM.
-        const REFUSED: u32 = 7;
-        let Some(last) = self.server.control.first_chunk().map(|c| u32::from_be_bytes(*c) & 0x7fff_ffff) else {
-            return;
-        };
-        let at = self.server.frames.flags_at;
-        for stream in self.calls.split_off(&last.saturating_add(1)).into_keys() {
-            cx.end(stream, at, Ending::ResetByServer(REFUSED));
-        }
-    }
-
     /// 6.5.2. `SETTINGS_HEADER_TABLE_SIZE` (1) needs no looking at: the encoder says in its next block what it made of
     /// it (RFC 7541, 4.2), and until then its table is what it was.
     fn settings(&mut self, side: Side) {
@@ -358,143 +300,4 @@ impl Connection {
         }
         self.half(side).control = control;
     }
-
-    /// A header block is complete, or lost.
-    fn block(&mut self, side: Side, block: Block, cx: &mut Context<'_>) {
-        match side {
-            Side::Client => self.request(block, cx),
-            Side::Server => self.response(block, cx),
-        }
-    }
-
-    fn request(&mut self, block: Block, cx: &mut Context<'_>) {
-        // RFC 9113, 5.1.1; grpc-go and h2 count up by two.
-        if self.last.is_some_and(|last| last.checked_add(2) != Some(block.stream)) {
-            self.forget(Side::Client, cx);
-        }
-        let mut headers = headers::Request::default();
-        let decoded = self.decode(Side::Client, &block, &mut |header| headers.take(&header), cx);
-        self.last = Some(block.stream);
-        if self.calls.contains_key(&block.stream) {
-            // No gRPC client sends trailers; whatever this is, the call is open already.
-            return;
-        }
-        // A name that stood before the fault in the block was read with a table that was believed in wrongly.
-        let (service, method, source) = match decoded || headers.name().2 == MethodSource::Literal {
-            true => headers.name(),
-            false => ("", "", MethodSource::Opaque),
-        };
-        cx.counters.calls += 1;
-        cx.counters.opaque_calls += u64::from(source == MethodSource::Opaque);
-        let call = Call {
-            request: Messages::new(schema::request(service, method)),
-            response: Messages::new(schema::response(service, method)),
-            answered: false,
-            replies: 0,
-            streams: schema::streams(service, method),
-        };
-        cx.out.push(CallEvent::Start(CallStart {
-            key: cx.key(block.stream),
-            at: block.at,
-            protocol: Protocol::Grpc,
-            service: service.to_owned(),
-            method: method.to_owned(),
-            source,
-            user_agent: headers.user_agent.clone().filter(|_| decoded),
-            client: cx.client,
-            timeout_ns: headers.timeout_ns.filter(|_| decoded),
-        }));
-        self.calls.insert(block.stream, call);
-        if self.calls.len() > cx.limits.calls
-            && let Some((stream, _)) = self.calls.pop_first()
-        {
-            cx.counters.calls_evicted += 1;
-            cx.end(stream, cx.at, Ending::NoStatus);
-        }
-    }
-
-    fn response(&mut self, block: Block, cx: &mut Context<'_>) {
-        let mut headers = headers::Response::default();
-        let decoded = self.decode(Side::Server, &block, &mut |header| headers.take(&header), cx);
-        let Some(call) = self.calls.get_mut(&block.stream) else { return };
-        if !block.end_stream {
-            // The first answer follows, whatever was lost before it.
-            call.answered = true;
-            call.response.restart();
-            return;
-        }
-        let ending = match headers.code.filter(|_| decoded) {
-            Some(code) => Ending::Status { code, message: headers.message },
-            // A runtime's handler fails before it answers: an unreadable status after one whole answer is OK. Told
-            // apart from a stream of answers, which may fail after each.
-            None if decoded && headers.opaque && call.answered && call.replies == 1 && !call.streams => {
-                Ending::Status { code: 0, message: String::new() }
-            }
-            None => Ending::NoStatus,
-        };
-        self.calls.remove(&block.stream);
-        cx.end(block.stream, block.flags_at, ending);
-    }
-
-    /// Decodes a block; false, and a new epoch, when that cannot be done.
-    fn decode(
-        &mut self,
-        side: Side,
-        block: &Block,
-        each: &mut dyn FnMut(hpack::Header<'_>),
-        cx: &mut Context<'_>,
-    ) -> bool {
-        let decoded = !block.lost && hpack::decode(&mut self.half(side).table, &block.bytes, each).is_ok();
-        if !decoded {
-            cx.counters.header_blocks_lost += 1;
-            self.forget(side, cx);
-        }
-        decoded
-    }
-}
-
-impl Call {
-    fn messages(&mut self, side: Side) -> &mut Messages {
-        match side {
-            Side::Client => &mut self.request,
-            Side::Server => &mut self.response,
-        }
-    }
-}
-
-impl Half {
-    fn new(frames: Direction) -> Half {
-        Half { frames, table: Table::new(), block: None, control: Vec::new(), content_end: None }
-    }
-
-    /// Adds a frame's bytes to the block; at the frame's end takes its padding and priority out (6.2).
-    fn fragment(&mut self, head: Head, start: u32, bytes: &[u8], limit: usize) {
-        let Some(block) = &mut self.block else { return };
-        if block.bytes.len() + bytes.len() > limit {
-            block.lost = true;
-            block.bytes = Vec::new();
-        }
-        if block.lost {
-            return;
-        }
-        block.bytes.extend_from_slice(bytes);
-        if start as usize + bytes.len() < head.length as usize || head.kind == Kind::Continuation {
-            return;
-        }
-        let frame = block.bytes.split_off(block.frame);
-        match strip(&frame, head) {
-            Some(fragment) => block.bytes.extend_from_slice(fragment),
-            None => block.lost = true,
-        }
-    }
-}
-
-/// A HEADERS payload without padding and priority; none when they do not fit.
-fn strip(payload: &[u8], head: Head) -> Option<&[u8]> {
-    let (pad, rest) = match head.has(PADDED) {
-        true => payload.split_first().map(|(pad, rest)| (usize::from(*pad), rest))?,
-        false => (0, payload),
-    };
-    let rest = rest.get(if head.has(PRIORITY) { 5 } else { 0 }..)?;
-    rest.get(..rest.len().checked_sub(pad)?)
 }

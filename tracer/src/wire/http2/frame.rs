@@ -140,3 +140,86 @@ impl resync::Header for Head {
         self.length as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::resync::{self, Header};
+
+    /// Bytes, what walking makes of them, and whether the search for a boundary takes them.
+    type Sample = ([u8; HEAD_LEN], Option<(u32, Kind, u32)>, bool);
+
+    const SAMPLES: &[Sample] = &[
+        ([0, 0, 5, 0, 0, 0, 0, 0, 1], Some((5, Kind::Data, 1)), true),
+        ([0, 0, 0, 0, 1, 0, 0, 0, 1], Some((0, Kind::Data, 1)), true),
+        ([0, 0, 0, 0, 0, 0, 0, 0, 1], Some((0, Kind::Data, 1)), false),
+        ([0, 0x40, 0, 1, 4, 0, 0, 0, 3], Some((16_384, Kind::Headers, 3)), true),
+        ([0, 0x40, 1, 1, 4, 0, 0, 0, 3], None, false),
+        ([0, 0, 5, 0, 0, 0, 0, 0, 2], None, false),
+        ([0, 0, 5, 0, 0, 0, 0, 0, 0], None, false),
+        ([0, 0, 5, 0, 0, 0x80, 0, 0, 1], None, false),
+        ([0, 0, 5, 0, 0x40, 0, 0, 0, 1], Some((5, Kind::Data, 1)), false),
+        ([0, 0, 4, 3, 0, 0, 0, 0, 1], Some((4, Kind::RstStream, 1)), true),
+        ([0, 0, 5, 3, 0, 0, 0, 0, 1], None, false),
+        ([0, 0, 12, 4, 0, 0, 0, 0, 0], Some((12, Kind::Settings, 0)), true),
+        ([0, 0, 6, 4, 1, 0, 0, 0, 0], None, false),
+        ([0, 0, 7, 4, 0, 0, 0, 0, 0], None, false),
+        ([0, 0, 8, 6, 1, 0, 0, 0, 0], Some((8, Kind::Ping, 0)), true),
+        ([0, 0, 8, 7, 0, 0, 0, 0, 0], Some((8, Kind::GoAway, 0)), true),
+        ([0, 0, 4, 8, 0, 0, 0, 0, 0], Some((4, Kind::WindowUpdate, 0)), true),
+        ([0, 0, 4, 9, 4, 0, 0, 0, 1], Some((4, Kind::Continuation, 1)), false),
+        ([0, 0, 4, 10, 4, 0, 0, 0, 2], Some((4, Kind::Unknown, 2)), false),
+        ([0; HEAD_LEN], None, false),
+        ([0xff; HEAD_LEN], None, false),
+    ];
+
+    #[test]
+    fn known_answers() {
+        for (bytes, walked, strict) in SAMPLES {
+            let head = Head::parse(*bytes, MAX_FRAME);
+            assert_eq!(head.map(|h| (h.length, h.kind, h.stream)), *walked, "{bytes:x?}");
+            assert_eq!(Head::read(bytes, None).is_some(), *strict, "{bytes:x?}");
+            for end in 0..HEAD_LEN {
+                assert_eq!(Head::read(&bytes[..end], None), None, "cut");
+            }
+            assert_eq!(Head::read(&[bytes.as_slice(), &[0]].concat(), None), None, "more than a header");
+        }
+    }
+
+    #[test]
+    fn a_header_block_is_not_interrupted() {
+        let open = Head::read(&[0, 0, 1, 1, 0, 0, 0, 0, 3], None);
+        assert!(Head::read(&[0, 0, 1, 9, 4, 0, 0, 0, 3], open.as_ref()).is_some());
+        assert!(Head::read(&[0, 0, 1, 9, 4, 0, 0, 0, 5], open.as_ref()).is_none());
+        assert!(Head::read(&[0, 0, 8, 6, 0, 0, 0, 0, 0], open.as_ref()).is_none());
+    }
+
+    #[test]
+    fn a_boundary_is_found_by_what_follows() {
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"pingping"].concat();
+        let update = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x28];
+        let find = |parts: &[&[u8]], whole| resync::find::<Head>(&parts.concat(), whole);
+        assert_eq!(find(&[b"tail", &ping], true), Some(4), "ends with the record");
+        assert_eq!(find(&[b"tail", &ping], false), None, "the record goes on unseen");
+        assert_eq!(find(&[b"tail", &ping, b"x"], true), None, "one header alone");
+        assert_eq!(find(&[b"tail", &ping, &ping, &ping[..9]], false), Some(4), "enough headers");
+        assert_eq!(find(&[b"tail", &ping, &ping, &ping[..8]], false), None);
+        // Cut within a WINDOW_UPDATE, as grpc-go sends it before a PING.
+        for cut in 1..update.len() {
+            assert_eq!(find(&[&update[cut..], &ping], true), Some(update.len() - cut), "cut at {cut}");
+        }
+    }
+
+    /// A recording has zeros before the boundary: they must not make an earlier one.
+    #[test]
+    fn a_boundary_that_zeros_would_hide_is_not_taken() {
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"pingping"].concat();
+        // With a zero before it this header reads as that of a PING, which ends 7 bytes into the payload.
+        let data = [&[0, 8, 6, 0, 0, 0, 0, 0, 1][..], &[9; 7], &ping, &ping, &[9; 2013]].concat();
+        let recorded = [&[7; 20][..], &data].concat();
+        assert!(resync::chain::<Head>(&recorded, 20, true));
+        assert_eq!(resync::find::<Head>(&recorded, true), None);
+        let redacted = [&[0; 20][..], &data].concat();
+        assert_eq!(resync::find::<Head>(&redacted, true), Some(19), "what it would have been");
+    }
+}

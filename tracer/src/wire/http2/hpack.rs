@@ -103,3 +103,6 @@ fn byte(rest: &mut &[u8]) -> Result<u8, Malformed> {
     *rest = tail;
     Ok(*first)
 }
+
+#[cfg(test)]
+mod tests;

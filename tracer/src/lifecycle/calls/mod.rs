@@ -1,6 +1,8 @@
 //! Call events to starts: which pod a call is of, and what its messages tell.
 
-use super::start::{Call, Container, Failure, Method, Start, Turnout};
+mod replies;
+
+use super::start::{Call, Container, Method, Start};
 use super::state::Step;
 use super::unit::{TaskCall, UnitKey};
 use super::{Lifecycle, MAX_CALLS, MAX_SMALL, StartKey, cgroup};
@@ -43,7 +45,6 @@ enum About {
 #[derive(Debug)]
 pub(super) struct Pull {
     call: Call,
-    image_ref: Option<String>,
     uid: Option<PodUid>,
 }
 
@@ -135,11 +136,16 @@ impl Lifecycle {
 
     fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
         let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
-        if attempt > 0 {
+        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
+        let sandbox = id(fields, Field::SandboxId)?;
+        let known = self.start_of_unit(&sandbox);
+        // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
+        // name is no restart, whatever its number.
+        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
+        if attempt > 0 && !first {
             return Some(About::Restart);
         }
-        let sandbox = id(fields, Field::SandboxId)?;
-        let key = match self.start_of_unit(&sandbox) {
+        let key = match known {
             Some(key) => key,
             None => {
                 let pod = PodInfo {
@@ -153,8 +159,13 @@ impl Lifecycle {
                 key
             }
         };
-        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
         let start = self.starts.get_mut(&key)?;
+        // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
+        let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
+        if let Some(open) = start.calls.iter_mut().find(creating) {
+            (open.replied, open.end) = (true, Some((call.at, Ending::NoStatus)));
+            start.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
+        }
         for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
             old.replaced = true;
         }
@@ -201,7 +212,7 @@ impl Lifecycle {
             self.pulls.remove(0);
             self.losses.evicted += 1;
         }
-        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), image_ref: None, uid });
+        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), uid });
         About::Pull
     }
 
@@ -210,7 +221,7 @@ impl Lifecycle {
         let (Some(image), Some(start)) = (image, self.starts.get_mut(&key)) else { return };
         let begin = start.begin;
         let fits = |pull: &mut Pull| {
-            let same_image = pull.call.image.as_deref() == Some(image) || pull.image_ref.as_deref() == Some(image);
+            let same_image = pull.call.image.as_deref() == Some(image) || pull.call.image_ref.as_deref() == Some(image);
             let same_pod = pull.uid.is_none() || pull.uid == start.pod.uid;
             same_image && same_pod && pull.call.start.at >= begin && pull.call.end.is_some()
         };
@@ -255,105 +266,6 @@ impl Lifecycle {
                 Some(About::TaskStart(key))
             }
             _ => None,
-        }
-    }
-
-    fn response(&mut self, key: CallKey, fields: &Fields) {
-        let Some(pending) = self.calls.get(&key) else { return };
-        match pending.about {
-            About::Start(start, index) => self.replied(start, index, fields),
-            About::Restart => {
-                let unit = id(fields, Field::ContainerId).map(|id| self.units.of(&id));
-                if let Some(unit) = unit.and_then(|key| self.units.get_mut(key)) {
-                    unit.restart = true;
-                }
-            }
-            About::Pull => {
-                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
-                    pull.image_ref = text(fields, Field::ImageRef);
-                    pull.call.replied = true;
-                }
-            }
-            About::Status(start) => {
-                if let (Some(start), Some(ip)) = (self.starts.get_mut(&start), text(fields, Field::PodIp)) {
-                    start.pod.ip = Some(ip).filter(|ip| !ip.is_empty());
-                }
-            }
-            About::Version => {
-                let node = &mut self.node;
-                node.runtime = node.runtime.take().or_else(|| text(fields, Field::RuntimeName));
-                node.runtime_version = node.runtime_version.take().or_else(|| text(fields, Field::RuntimeVersion));
-            }
-            About::TaskCreate(key) => {
-                let Some(unit) = self.units.get_mut(key) else { return };
-                let pid = fields.number(Field::Pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-                unit.init_told = unit.init_told.or(pid.map(Tgid));
-                let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
-                self.compare_init(seen, told, start);
-            }
-            About::Unknown | About::Removal(_) | About::TaskStart(_) => {}
-        }
-    }
-
-    fn replied(&mut self, key: StartKey, index: usize, fields: &Fields) {
-        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
-        call.replied = true;
-        let (method, container) = (call.method, call.container);
-        match method {
-            Method::RunPodSandbox => {
-                if let Some(id) = id(fields, Field::SandboxId) {
-                    self.link_sandbox(key, &id, true);
-                }
-            }
-            Method::CreateContainer => {
-                let Some(id) = id(fields, Field::ContainerId) else { return };
-                let containers = self.starts.get_mut(&key).map(|start| &mut start.containers);
-                if let Some(container) = containers.zip(container).and_then(|(all, index)| all.get_mut(index)) {
-                    container.id = Some(id.clone());
-                }
-                self.link_unit(key, &id);
-            }
-            Method::PullImage => call.image_ref = text(fields, Field::ImageRef),
-            Method::StartContainer => {}
-        }
-    }
-
-    fn call_end(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
-        let Some(pending) = self.calls.remove(&key) else { return };
-        match pending.about {
-            About::Start(start, index) => self.ended(start, index, at, ending),
-            About::Pull => {
-                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
-                    pull.call.end = Some((at, ending.clone()));
-                }
-            }
-            About::TaskCreate(key) => {
-                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_create.as_mut()) {
-                    call.end = call.end.or(Some(at));
-                }
-            }
-            About::TaskStart(key) => {
-                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_start.as_mut()) {
-                    call.end = call.end.or(Some(at));
-                }
-            }
-            About::Removal(key) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
-                self.forget(key);
-            }
-            About::Unknown | About::Restart | About::Status(_) | About::Version | About::Removal(_) => {}
-        }
-    }
-
-    fn ended(&mut self, key: StartKey, index: usize, at: MonotonicNs, ending: &Ending) {
-        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
-        call.end = Some((at, ending.clone()));
-        self.touched.insert(key);
-        let container = call.container;
-        match call.turnout() {
-            Some(Turnout::Bad { reason, message }) => {
-                self.fail(key, Failure { at, call: Some(index), container, reason, message });
-            }
-            Some(Turnout::Good) | None => {}
         }
     }
 }

@@ -1,19 +1,14 @@
 //! Records to units: each sign finds its container by an id in argv, environment or path, else by its process.
 
-use super::argv::{OciAction, Program, ShimAction, classify, program};
-use super::cgroup::{cgroup_ids, container_id, path_container};
-use super::unit::{Entry, ExecSeen, Kind, Run, UnitKey, What};
-use super::{Lifecycle, MAX_SMALL};
-use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid};
-use crate::record::{
-    Cgroup, CgroupOp, CgroupWrite, Event, Exec, Exit, NewTask, Process, Record, Role, SocketOp, Sys, Syscall,
-};
-use crate::trace::PodInfo;
+mod effects;
+mod node;
 
-/// `MS_BIND` of mount(2).
-const MS_BIND: u64 = 0x1000;
-/// `CLONE_NEWNET` of unshare(2).
-const CLONE_NEWNET: u64 = 0x4000_0000;
+use super::argv::{OciAction, Program, ShimAction, program};
+use super::unit::{ExecSeen, Kind, Run, UnitKey};
+use super::{Lifecycle, MAX_SMALL};
+use crate::ids::{MonotonicNs, Tgid};
+use crate::record::{Event, Exec, Exit, NewTask, Record, Role, SocketOp};
+use crate::trace::PodInfo;
 
 impl Lifecycle {
     pub(super) fn sign(&mut self, record: &Record) {
@@ -233,182 +228,6 @@ impl Lifecycle {
                 start.notes.insert("runtime_restarted".to_owned());
             }
         }
-    }
-
-    fn syscall(&mut self, record: &Record, syscall: &Syscall) {
-        let Record { at, tgid, tid, .. } = *record;
-        let process = self.processes.get(tgid);
-        let (kind, key) = process.map_or((Kind::Other, None), |p| (p.kind.clone(), p.unit));
-        match syscall.sys {
-            Sys::Unshare if key.is_none() && syscall.ret == 0 && syscall.args[0] & CLONE_NEWNET != 0 => {
-                bound(&mut self.netns_threads, &mut self.losses.evicted);
-                self.netns_threads.insert((tgid, tid), (syscall.enter, at));
-                return;
-            }
-            Sys::Mount if syscall.ret == 0 && syscall.args[3] & MS_BIND != 0 => {
-                if let Some((from, _)) = self.netns_threads.remove(&(tgid, tid)) {
-                    bound(&mut self.netns_paths, &mut self.losses.evicted);
-                    self.netns_paths.insert(netns_path(&syscall.strings[1]).to_owned(), (from, at));
-                    return;
-                }
-            }
-            Sys::Execve | Sys::Execveat if matches!(kind, Kind::Init | Kind::InitChild) => {
-                self.failed_exec(at, tgid, key, syscall);
-                return;
-            }
-            _ => {}
-        }
-        // A shim serves a whole pod: its mounts name the container.
-        let key = match kind {
-            Kind::ShimDaemon | Kind::Other => path_container(&syscall.strings[1]).map(|id| self.units.of(&id)).or(key),
-            Kind::Aside | Kind::Contained | Kind::Helper | Kind::Cni(_) => None,
-            _ => key,
-        };
-        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        unit.sign(tgid, syscall.enter, at, What::Syscall(syscall.clone()));
-        if syscall.sys == Sys::PivotRoot && syscall.ret == 0 && matches!(kind, Kind::Init | Kind::InitChild) {
-            unit.init_seen.get_or_insert(tgid);
-            let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
-            self.compare_init(seen, told, start);
-        }
-    }
-
-    pub(super) fn compare_init(&mut self, seen: Option<Tgid>, told: Option<Tgid>, start: Option<super::StartKey>) {
-        if let (Some(seen), Some(told)) = (seen, told)
-            && seen != told
-            && let Some(start) = start.and_then(|key| self.starts.get_mut(&key))
-        {
-            start.notes.insert(format!("init_pid_disagrees: kernel {seen}, shim {told}"));
-        }
-    }
-
-    /// An execve of init that failed; runtimes look the path up before, so it is kept as what stopped the container
-    /// until another one succeeds.
-    fn failed_exec(&mut self, at: MonotonicNs, tgid: Tgid, key: Option<UnitKey>, syscall: &Syscall) {
-        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        if unit.entered().is_none() && unit.init().is_some_and(|init| init == tgid) {
-            unit.entry = Some(Entry {
-                at,
-                tgid,
-                path: syscall.strings[0].clone(),
-                errno: syscall.errno(),
-                namespaces: None,
-                oom_score_adj: None,
-            });
-        }
-    }
-
-    fn cgroup(&mut self, at: MonotonicNs, tgid: Tgid, cgroup: &Cgroup) {
-        let ids = cgroup_ids(&cgroup.path);
-        if let (Some(uid), None) = (&ids.uid, &ids.container) {
-            self.pod_cgroup(at, uid, cgroup.op);
-            return;
-        }
-        let by_process = |task: Tgid| {
-            let process = self.processes.get(task)?;
-            process.unit.filter(|_| matches!(process.kind, Kind::OciCreate | Kind::Init | Kind::InitChild))
-        };
-        let key = match (&ids.container, ids.own) {
-            (Some(id), true) => Some(self.units.of(id)),
-            // Made by the container's own processes.
-            (Some(_), false) => None,
-            (None, _) => cgroup.task.and_then(by_process).or_else(|| by_process(tgid)),
-        };
-        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        match cgroup.op {
-            CgroupOp::Mkdir => unit.sign(tgid, at, at, What::CgroupMkdir(cgroup.id)),
-            CgroupOp::Attach => unit.sign(tgid, at, at, What::CgroupAttach),
-            CgroupOp::Rmdir => return,
-        }
-        unit.cgroup(&cgroup.path, cgroup.hierarchy == 0);
-        if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
-            let start = self.link_by_uid(uid, id);
-            if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
-                start.pod.uid.get_or_insert_with(|| uid.clone());
-            }
-        }
-    }
-
-    fn pod_cgroup(&mut self, at: MonotonicNs, uid: &PodUid, op: CgroupOp) {
-        match op {
-            CgroupOp::Mkdir if self.start_of_pod(uid).is_none() => {
-                bound(&mut self.prepared, &mut self.losses.evicted);
-                self.prepared.entry(uid.clone()).or_insert(at);
-            }
-            CgroupOp::Rmdir => {
-                self.prepared.remove(uid);
-            }
-            CgroupOp::Mkdir | CgroupOp::Attach => {}
-        }
-    }
-
-    fn cgroup_write(&mut self, at: MonotonicNs, tgid: Tgid, write: &CgroupWrite) {
-        let process = self.processes.get(tgid);
-        let key = match process.map(|p| (&p.kind, p.unit)) {
-            Some((Kind::Aside | Kind::Contained, _)) => None,
-            Some((Kind::OciCreate | Kind::Init | Kind::InitChild, Some(unit))) => Some(unit),
-            _ => container_id(&write.dir).and_then(|id| self.units.find(&id)),
-        };
-        if let Some(unit) = key.and_then(|key| self.units.get_mut(key)) {
-            unit.limit(write);
-            unit.sign(tgid, at, write.exit, What::CgroupWrite(write.clone()));
-        }
-    }
-
-    fn lost(&mut self, counter: u32, count: u64) {
-        use tracer_ebpf::counter as c;
-        let losses = &mut self.losses;
-        let total = match counter {
-            c::SIGNS_LOST | c::BYTES_LOST => &mut losses.records,
-            c::UNREADABLE => &mut losses.unreadable,
-            c::MAP_FULL => &mut losses.evicted,
-            _ => return,
-        };
-        *total = total.saturating_add(count);
-    }
-
-    fn node(&mut self, pairs: &[(String, String)]) {
-        for (key, value) in pairs.iter().filter(|(_, value)| !value.is_empty()) {
-            let node = &mut self.node;
-            let place = match key.as_str() {
-                "name" => &mut node.name,
-                "boot_id" => &mut node.boot_id,
-                "kernel" => &mut node.kernel,
-                "runtime" => &mut node.runtime,
-                "runtime_version" => &mut node.runtime_version,
-                "socket" => &mut node.socket,
-                other => {
-                    if let Some(hook) = other.strip_prefix("probe.") {
-                        node.probes.insert(hook.to_owned(), value.clone());
-                    }
-                    continue;
-                }
-            };
-            *place = Some(value.clone());
-        }
-    }
-
-    fn found(&mut self, tgid: Tgid, found: &Process) {
-        self.processes.remove(tgid);
-        let (kind, id): (Kind, Option<ContainerId>) = match (found.role, classify(&found.argv)) {
-            (Role::Runtime | Role::Myself, _) => (Kind::Other, None),
-            (_, Program::Shim { action: ShimAction::Daemon, id }) => (Kind::ShimDaemon, Some(id)),
-            (_, Program::Oci { action: OciAction::Create, id }) => (Kind::OciCreate, Some(id)),
-            (_, Program::Oci { action: OciAction::Start, id }) => (Kind::OciStart, Some(id)),
-            (_, Program::Init) => (Kind::Init, cgroup_ids(&found.cgroup).container),
-            _ => match cgroup_ids(&found.cgroup).container {
-                Some(id) => (Kind::Contained, Some(id)),
-                None => (Kind::Other, None),
-            },
-        };
-        let unit = id.map(|id| self.units.of(&id));
-        if kind == Kind::ShimDaemon
-            && let Some(unit) = unit.and_then(|key| self.units.get_mut(key))
-        {
-            unit.shim = Some(tgid);
-        }
-        let process = self.processes.adopt(tgid, found.parent);
-        (process.role, process.kind, process.unit) = (found.role, kind, unit);
     }
 }
 

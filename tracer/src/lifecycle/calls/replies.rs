@@ -1,0 +1,108 @@
+//! Replies and ends of calls.
+
+use super::super::start::{Failure, Method, Turnout};
+use super::super::{Lifecycle, StartKey};
+use super::{About, id, text};
+use crate::cri::{CallKey, Ending, Field, Fields};
+use crate::ids::{MonotonicNs, Tgid};
+
+impl Lifecycle {
+    pub(super) fn response(&mut self, key: CallKey, fields: &Fields) {
+        let Some(pending) = self.calls.get(&key) else { return };
+        match pending.about {
+            About::Start(start, index) => self.replied(start, index, fields),
+            About::Restart => {
+                let unit = id(fields, Field::ContainerId).map(|id| self.units.of(&id));
+                if let Some(unit) = unit.and_then(|key| self.units.get_mut(key)) {
+                    unit.restart = true;
+                }
+            }
+            About::Pull => {
+                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
+                    pull.call.image_ref = text(fields, Field::ImageRef);
+                    pull.call.replied = true;
+                }
+            }
+            About::Status(start) => {
+                if let (Some(start), Some(ip)) = (self.starts.get_mut(&start), text(fields, Field::PodIp)) {
+                    start.pod.ip = Some(ip).filter(|ip| !ip.is_empty());
+                }
+            }
+            About::Version => {
+                let node = &mut self.node;
+                node.runtime = node.runtime.take().or_else(|| text(fields, Field::RuntimeName));
+                node.runtime_version = node.runtime_version.take().or_else(|| text(fields, Field::RuntimeVersion));
+            }
+            About::TaskCreate(key) => {
+                let Some(unit) = self.units.get_mut(key) else { return };
+                let pid = fields.number(Field::Pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+                unit.init_told = unit.init_told.or(pid.map(Tgid));
+                let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
+                self.compare_init(seen, told, start);
+            }
+            About::Unknown | About::Removal(_) | About::TaskStart(_) => {}
+        }
+    }
+
+    fn replied(&mut self, key: StartKey, index: usize, fields: &Fields) {
+        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
+        call.replied = true;
+        let (method, container) = (call.method, call.container);
+        match method {
+            Method::RunPodSandbox => {
+                if let Some(id) = id(fields, Field::SandboxId) {
+                    self.link_sandbox(key, &id, true);
+                }
+            }
+            Method::CreateContainer => {
+                let Some(id) = id(fields, Field::ContainerId) else { return };
+                let containers = self.starts.get_mut(&key).map(|start| &mut start.containers);
+                if let Some(container) = containers.zip(container).and_then(|(all, index)| all.get_mut(index)) {
+                    container.id = Some(id.clone());
+                }
+                self.link_unit(key, &id);
+            }
+            Method::PullImage => call.image_ref = text(fields, Field::ImageRef),
+            Method::StartContainer => {}
+        }
+    }
+
+    pub(super) fn call_end(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
+        let Some(pending) = self.calls.remove(&key) else { return };
+        match pending.about {
+            About::Start(start, index) => self.ended(start, index, at, ending),
+            About::Pull => {
+                if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
+                    pull.call.end = Some((at, ending.clone()));
+                }
+            }
+            About::TaskCreate(key) => {
+                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_create.as_mut()) {
+                    call.end = call.end.or(Some(at));
+                }
+            }
+            About::TaskStart(key) => {
+                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_start.as_mut()) {
+                    call.end = call.end.or(Some(at));
+                }
+            }
+            About::Removal(key) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
+                self.forget(key);
+            }
+            About::Unknown | About::Restart | About::Status(_) | About::Version | About::Removal(_) => {}
+        }
+    }
+
+    fn ended(&mut self, key: StartKey, index: usize, at: MonotonicNs, ending: &Ending) {
+        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
+        call.end = Some((at, ending.clone()));
+        self.touched.insert(key);
+        let container = call.container;
+        match call.turnout() {
+            Some(Turnout::Bad { reason, message }) => {
+                self.fail(key, Failure { at, call: Some(index), container, reason, message });
+            }
+            Some(Turnout::Good) | None => {}
+        }
+    }
+}

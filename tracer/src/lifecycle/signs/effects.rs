@@ -1,0 +1,142 @@
+//! What tracked processes do to namespaces, mounts and cgroups.
+
+use super::super::cgroup::{cgroup_ids, container_id, path_container};
+use super::super::unit::{Entry, Kind, UnitKey, What};
+use super::super::{Lifecycle, StartKey};
+use super::{bound, netns_path};
+use crate::ids::{MonotonicNs, PodUid, Tgid};
+use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Sys, Syscall};
+
+/// `MS_BIND` of mount(2).
+const MS_BIND: u64 = 0x1000;
+/// `CLONE_NEWNET` of unshare(2).
+const CLONE_NEWNET: u64 = 0x4000_0000;
+
+impl Lifecycle {
+    pub(super) fn syscall(&mut self, record: &Record, syscall: &Syscall) {
+        let Record { at, tgid, tid, .. } = *record;
+        let process = self.processes.get(tgid);
+        let (kind, key) = process.map_or((Kind::Other, None), |p| (p.kind.clone(), p.unit));
+        match syscall.sys {
+            Sys::Unshare if key.is_none() && syscall.ret == 0 && syscall.args[0] & CLONE_NEWNET != 0 => {
+                bound(&mut self.netns_threads, &mut self.losses.evicted);
+                self.netns_threads.insert((tgid, tid), (syscall.enter, at));
+                return;
+            }
+            Sys::Mount if syscall.ret == 0 && syscall.args[3] & MS_BIND != 0 => {
+                if let Some((from, _)) = self.netns_threads.remove(&(tgid, tid)) {
+                    bound(&mut self.netns_paths, &mut self.losses.evicted);
+                    self.netns_paths.insert(netns_path(&syscall.strings[1]).to_owned(), (from, at));
+                    return;
+                }
+            }
+            Sys::Execve | Sys::Execveat if matches!(kind, Kind::Init | Kind::InitChild) => {
+                self.failed_exec(at, tgid, key, syscall);
+                return;
+            }
+            _ => {}
+        }
+        // A shim serves a whole pod: its mounts name the container.
+        let key = match kind {
+            Kind::ShimDaemon | Kind::Other => path_container(&syscall.strings[1]).map(|id| self.units.of(&id)).or(key),
+            Kind::Aside | Kind::Contained | Kind::Helper | Kind::Cni(_) => None,
+            _ => key,
+        };
+        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
+        unit.sign(tgid, syscall.enter, at, What::Syscall(syscall.clone()));
+        if syscall.sys == Sys::PivotRoot && syscall.ret == 0 && matches!(kind, Kind::Init | Kind::InitChild) {
+            unit.init_seen.get_or_insert(tgid);
+            let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
+            self.compare_init(seen, told, start);
+        }
+    }
+
+    pub(in crate::lifecycle) fn compare_init(
+        &mut self,
+        seen: Option<Tgid>,
+        told: Option<Tgid>,
+        start: Option<StartKey>,
+    ) {
+        if let (Some(seen), Some(told)) = (seen, told)
+            && seen != told
+            && let Some(start) = start.and_then(|key| self.starts.get_mut(&key))
+        {
+            start.notes.insert(format!("init_pid_disagrees: kernel {seen}, shim {told}"));
+        }
+    }
+
+    /// An execve of init that failed; runtimes look the path up before, so it is kept as what stopped the container
+    /// until another one succeeds.
+    fn failed_exec(&mut self, at: MonotonicNs, tgid: Tgid, key: Option<UnitKey>, syscall: &Syscall) {
+        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
+        if unit.entered().is_none() && unit.init().is_some_and(|init| init == tgid) {
+            unit.entry = Some(Entry {
+                at,
+                tgid,
+                path: syscall.strings[0].clone(),
+                errno: syscall.errno(),
+                namespaces: None,
+                oom_score_adj: None,
+            });
+        }
+    }
+
+    pub(super) fn cgroup(&mut self, at: MonotonicNs, tgid: Tgid, cgroup: &Cgroup) {
+        let ids = cgroup_ids(&cgroup.path);
+        if let (Some(uid), None) = (&ids.uid, &ids.container) {
+            self.pod_cgroup(at, uid, cgroup.op);
+            return;
+        }
+        let by_process = |task: Tgid| {
+            let process = self.processes.get(task)?;
+            process.unit.filter(|_| matches!(process.kind, Kind::OciCreate | Kind::Init | Kind::InitChild))
+        };
+        let key = match (&ids.container, ids.own) {
+            (Some(id), true) => Some(self.units.of(id)),
+            // Made by the container's own processes.
+            (Some(_), false) => None,
+            (None, _) => cgroup.task.and_then(by_process).or_else(|| by_process(tgid)),
+        };
+        let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
+        match cgroup.op {
+            CgroupOp::Mkdir => unit.sign(tgid, at, at, What::CgroupMkdir(cgroup.id)),
+            CgroupOp::Attach => unit.sign(tgid, at, at, What::CgroupAttach),
+            CgroupOp::Rmdir => return,
+        }
+        unit.cgroup(&cgroup.path, ids.own, cgroup.hierarchy == 0);
+        if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
+            // A sandbox or container of the pod exists: its RunPodSandbox has come, seen or not.
+            self.prepared.remove(uid);
+            let start = self.link_by_uid(uid, id);
+            if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
+                start.pod.uid.get_or_insert_with(|| uid.clone());
+            }
+        }
+    }
+
+    fn pod_cgroup(&mut self, at: MonotonicNs, uid: &PodUid, op: CgroupOp) {
+        match op {
+            CgroupOp::Mkdir if self.start_of_pod(uid).is_none() => {
+                bound(&mut self.prepared, &mut self.losses.evicted);
+                self.prepared.entry(uid.clone()).or_insert(at);
+            }
+            CgroupOp::Rmdir => {
+                self.prepared.remove(uid);
+            }
+            CgroupOp::Mkdir | CgroupOp::Attach => {}
+        }
+    }
+
+    pub(super) fn cgroup_write(&mut self, at: MonotonicNs, tgid: Tgid, write: &CgroupWrite) {
+        let process = self.processes.get(tgid);
+        let key = match process.map(|p| (&p.kind, p.unit)) {
+            Some((Kind::Aside | Kind::Contained, _)) => None,
+            Some((Kind::OciCreate | Kind::Init | Kind::InitChild, Some(unit))) => Some(unit),
+            _ => container_id(&write.dir).and_then(|id| self.units.find(&id)),
+        };
+        if let Some(unit) = key.and_then(|key| self.units.get_mut(key)) {
+            unit.limit(write);
+            unit.sign(tgid, at, write.exit, What::CgroupWrite(write.clone()));
+        }
+    }
+}

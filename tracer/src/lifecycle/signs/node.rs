@@ -1,0 +1,70 @@
+//! What user space says: the node, losses, processes found at attach.
+
+use super::super::Lifecycle;
+use super::super::argv::{OciAction, Program, ShimAction, classify};
+use super::super::cgroup::{PathIds, cgroup_ids};
+use super::super::unit::Kind;
+use crate::ids::{ContainerId, Tgid};
+use crate::record::{Process, Role};
+
+impl Lifecycle {
+    pub(super) fn lost(&mut self, counter: u32, count: u64) {
+        use tracer_ebpf::counter as c;
+        let losses = &mut self.losses;
+        let total = match counter {
+            c::SIGNS_LOST | c::BYTES_LOST => &mut losses.records,
+            c::UNREADABLE => &mut losses.unreadable,
+            c::MAP_FULL => &mut losses.evicted,
+            _ => return,
+        };
+        *total = total.saturating_add(count);
+        // What is waited for may never come.
+        let open = self.starts.iter().filter(|(_, start)| !start.state.is_over());
+        self.touched.extend(open.map(|(key, _)| *key));
+    }
+
+    pub(super) fn node(&mut self, pairs: &[(String, String)]) {
+        for (key, value) in pairs.iter().filter(|(_, value)| !value.is_empty()) {
+            let node = &mut self.node;
+            let place = match key.as_str() {
+                "name" => &mut node.name,
+                "boot_id" => &mut node.boot_id,
+                "kernel" => &mut node.kernel,
+                "runtime" => &mut node.runtime,
+                "runtime_version" => &mut node.runtime_version,
+                "socket" => &mut node.socket,
+                other => {
+                    if let Some(hook) = other.strip_prefix("probes.") {
+                        node.probes.insert(hook.to_owned(), value.clone());
+                    }
+                    continue;
+                }
+            };
+            *place = Some(value.clone());
+        }
+    }
+
+    pub(super) fn found(&mut self, tgid: Tgid, found: &Process) {
+        self.processes.remove(tgid);
+        let (kind, id): (Kind, Option<ContainerId>) = match (found.role, classify(&found.argv)) {
+            (Role::Runtime | Role::Myself, _) => (Kind::Other, None),
+            (_, Program::Shim { action: ShimAction::Daemon, id }) => (Kind::ShimDaemon, Some(id)),
+            (_, Program::Oci { action: OciAction::Create, id }) => (Kind::OciCreate, Some(id)),
+            (_, Program::Oci { action: OciAction::Start, id }) => (Kind::OciStart, Some(id)),
+            (_, Program::Init) => (Kind::Init, cgroup_ids(&found.cgroup).container),
+            _ => match cgroup_ids(&found.cgroup) {
+                // Below a container that is itself a node, such as kind's, only what is in a pod is contained.
+                PathIds { uid, container: Some(id), own } if own || uid.is_some() => (Kind::Contained, Some(id)),
+                _ => (Kind::Other, None),
+            },
+        };
+        let unit = id.map(|id| self.units.of(&id));
+        if kind == Kind::ShimDaemon
+            && let Some(unit) = unit.and_then(|key| self.units.get_mut(key))
+        {
+            unit.shim = Some(tgid);
+        }
+        let process = self.processes.adopt(tgid, found.parent);
+        (process.role, process.kind, process.unit) = (found.role, kind, unit);
+    }
+}

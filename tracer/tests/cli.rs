@@ -1,0 +1,140 @@
+//! The built binary, without privileges and without a node: usage, bad input, closed outputs.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn podlapse(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("COLUMNS");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    podlapse(arguments).output().unwrap()
+}
+
+/// Runs podlapse and expects its exit code, nothing on stdout, and all of `says` on stderr.
+fn fails(arguments: &[&str], code: i32, says: &[&str]) {
+    let output = run(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    for word in says {
+        assert!(stderr.contains(word), "{arguments:?} does not say {word:?}: {stderr}");
+    }
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [
+        &["bogus"][..],
+        &["trace", "--pod", "noslash"],
+        &["trace", "--next", "0"],
+        &["trace", "--settle", "2"],
+        &["trace", "--socket", "relative.sock"],
+        &["trace", "--force"],
+        &["trace", "extra"],
+        &["record"],
+        &["replay"],
+        &["replay", "f", "--all", "--next", "2"],
+        &["replay", "f", "-o", "xml"],
+        &["doctor", "--hooks", "--socket", "/run/x"],
+        &["completions", "nosuchshell"],
+    ] {
+        fails(arguments, 2, &["--help"]);
+    }
+    assert_eq!(run(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn help_is_on_stdout() {
+    for arguments in [&["--help"][..], &["trace", "--help"], &["replay", "-h"], &["--version"]] {
+        let output = run(arguments);
+        assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(String::from_utf8_lossy(&run(&["completions", shell]).stdout).contains("podlapse"), "{shell}");
+    }
+    let page = run(&["man"]).stdout;
+    assert!(String::from_utf8_lossy(&page).contains("podlapse\\-trace"));
+    for command in ["trace", "record", "replay", "doctor", "completions", "man"] {
+        let page = run(&["man", command]);
+        assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{command}");
+    }
+    fails(&["man", "nothing"], 1, &["nothing", "--help"]);
+}
+
+#[test]
+fn files_that_are_no_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    fails(&["replay", text(&dir.path().join("absent"))], 1, &["absent", "No such file"]);
+    fails(&["replay", text(dir.path())], 1, &["is a directory"]);
+    for (name, content) in [("empty", &b""[..]), ("garbage", &[0xfe; 5000]), ("script", b"#!/bin/sh\n")] {
+        fails(&["replay", text(&file(name, content))], 1, &["not a podlapse recording"]);
+    }
+    let newer = file("newer", b"podlapse-recording 7\n{}\n");
+    fails(&["replay", text(&newer)], 1, &["format version 7", "newer podlapse"]);
+    let head = file("head", b"podlapse-recording 1\n{}\n");
+    fails(&["replay", text(&head)], 1, &["header is damaged"]);
+}
+
+#[test]
+fn outputs_that_are_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, old) = (dir.path().join("link"), dir.path().join("old"));
+    fs::write(&old, "old").unwrap();
+    symlink(&old, &link).unwrap();
+    // Before any privilege is asked for.
+    fails(&["record", text(&link)], 1, &["is a symlink"]);
+    fails(&["record", text(&link), "--force"], 1, &["is a symlink"]);
+    fails(&["trace", "--record", text(&old)], 1, &["exists", "--force"]);
+    fails(&["record", "/dev/full", "--force"], 1, &["not a regular file"]);
+    fails(&["record", text(dir.path()), "--force"], 1, &["is a directory"]);
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+}
+
+#[test]
+fn stdout_that_takes_nothing() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = podlapse(&["completions", "bash"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("cannot write to stdout: No space left"), "{stderr}");
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = podlapse(&["man"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "a reader that had enough is no failure");
+}
+
+#[test]
+fn without_privileges() {
+    // Root drops them; anybody else has none.
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid=65534", "--clear-groups", "--inh-caps=-all", env!("CARGO_BIN_EXE_podlapse")]);
+        setpriv
+    } else {
+        podlapse(&[])
+    };
+    let output = command.args(["trace", "--timeout", "1s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("not root") && stderr.contains("sudo"), "{stderr}");
+}
