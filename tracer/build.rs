@@ -3,6 +3,7 @@
 //! `AYA_BUILD_SKIP=1` leaves them out (an empty object takes their place), for checks and documentation on a machine
 //! without bpf-linker; such a podlapse says at attach that it was built without programs.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -18,6 +19,8 @@ fn main() -> Result<()> {
     if env::var("AYA_BUILD_SKIP").is_ok_and(|skip| skip == "1" || skip.eq_ignore_ascii_case("true")) {
         return fs::write(out.join("tracer-ebpf"), []).context("cannot write an empty BPF object");
     }
+    // SAFETY: a build script's main thread, before any other exists.
+    unsafe { env::set_var("PATH", path()?) };
     tools()?;
     let features: &[&str] =
         if env::var("PROFILE").is_ok_and(|profile| profile == "debug") { &["programs", "log"] } else { &["programs"] };
@@ -34,6 +37,14 @@ fn main() -> Result<()> {
     let toolchain = env::var("RUSTUP_TOOLCHAIN").unwrap_or_else(|_| "stable".to_owned());
     let package = Package { name: "tracer-ebpf", root_dir: root, no_default_features: true, features };
     aya_build::build_ebpf([package], Toolchain::Custom(&toolchain)).context("the BPF programs did not build")
+}
+
+/// `PATH` with the project's tools folder in it, so that a plain `cargo build` works once `cargo xtask setup` has.
+fn path() -> Result<OsString> {
+    let tools = env::var_os("PODLAPSE_TOOLS").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::join_paths(env::split_paths(&path).chain([tools.join("bin")])).context("PATH cannot hold the tools folder")
 }
 
 /// What aya-build would miss only late and obscurely.

@@ -202,6 +202,8 @@ impl Start {
                 self.failure = Some(failure);
                 return Some(Step::Ended(Outcome::Failed));
             }
+            // StartContainer says OK before init has run the entrypoint: a stop that follows at once may come first.
+            Some(_) if self.is_entering(units) => {}
             Some(_) => {
                 self.end = Some(self.last_sign(units));
                 return Some(Step::Ended(self.settled_outcome(units)));
@@ -241,6 +243,12 @@ impl Start {
             container.and_then(|container| self.unit(container, units)?.entered()).is_some()
         };
         call.end.is_none() && (complete || !runs())
+    }
+
+    /// A container's init lives and has not yet run the entrypoint.
+    fn is_entering(&self, units: &Units) -> bool {
+        let mut live = self.containers.iter().filter(|c| !c.replaced).filter_map(|c| self.unit(c, units));
+        live.any(|unit| unit.init().is_some() && unit.entry.is_none() && unit.exit.is_none())
     }
 
     /// A StartContainer of it is over.

@@ -7,6 +7,7 @@ use super::dsl::{Item, Stream, id};
 use super::{check, render};
 use crate::cri::{CallEvent, Field, Value};
 use crate::engine::Config;
+use crate::ids::MonotonicNs;
 use crate::record::{CgroupOp, Event, Role};
 use crate::trace::Outcome;
 
@@ -421,4 +422,27 @@ fn a_stopped_sandbox_settles_at_once() {
     let traces = cut.feed(Config::default());
     assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Failed));
     assert_eq!(traces[0].verdict.as_ref().map(|v| v.reason.as_str()), Some("sandbox_stopped"));
+}
+
+/// StartContainer answers when the fifo is released; on a busy machine init runs the entrypoint later.
+#[test]
+fn a_stop_that_comes_before_the_entrypoint_ran() {
+    let mut s = one().without(|at, _| at > 2_000_000);
+    let late = 1_400_000;
+    let is_entrypoint = |item: &Item| match item {
+        Item::Record(r) => matches!(&r.event, Event::Exec(exec) if exec.container && exec.filename == "/bin/sleep"),
+        Item::Call(_) => false,
+    };
+    let (at, entrypoint) = s.items.iter_mut().find(|(_, item)| is_entrypoint(item)).expect("an entrypoint");
+    *at = late;
+    if let Item::Record(record) = entrypoint {
+        record.at = MonotonicNs(late * 1000);
+    }
+    s.offset = 1_200_000;
+    s.call((0, 300_000), "StopPodSandbox", &[(Field::SandboxId, &id("1a"))], &[]);
+    s.offset = 0;
+    s.tick(5_000_000);
+    let traces = s.feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
+    assert_eq!(traces[0].containers[0].exec.as_ref().map(|exec| exec.path.as_str()), Some("/bin/sleep"));
 }
