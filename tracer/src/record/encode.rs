@@ -1,6 +1,6 @@
 //! From records to ABI bytes: what user space contributes to the stream, and what a recording stores.
 //!
-//! `decode(&encode(r)) == r` for every record that [`decode`](super::decode) can give.
+//! `decode(&encode(r)) == r` for every record that [`decode`](super::decode()) can give.
 
 use tracer_ebpf as abi;
 
