@@ -13,6 +13,7 @@ use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use serde::Serialize;
 use tokio::net::UnixStream;
 use tonic::Status;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -73,6 +74,7 @@ pub struct Times {
 /// A connection to a CRI socket.
 #[derive(Debug, Clone)]
 pub struct Cri {
+    channel: Channel,
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
 }
@@ -100,7 +102,11 @@ impl Cri {
             }))
             .await
             .with_context(|| format!("cannot connect to the CRI socket {}", socket.display()))?;
-        Ok(Self { runtime: RuntimeServiceClient::new(channel.clone()), images: ImageServiceClient::new(channel) })
+        Ok(Self {
+            runtime: RuntimeServiceClient::new(channel.clone()),
+            images: ImageServiceClient::new(channel.clone()),
+            channel,
+        })
     }
 
     /// `Version`.
@@ -196,6 +202,20 @@ impl Cri {
     pub async fn pull_image(&mut self, image: &str, auth: Option<v1::AuthConfig>) -> Call<v1::PullImageResponse> {
         let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
         call!(self.images, pull_image, v1::PullImageRequest { image: Some(image), auth, sandbox_config: None })
+    }
+
+    /// A method that no runtime knows, with a body.
+    pub async fn unknown_method(&mut self) -> Call<v1::VersionResponse> {
+        let path = PathAndQuery::from_static("/runtime.v1.RuntimeService/NoSuchMethod");
+        let request = v1::VersionRequest { version: "x".repeat(1000) };
+        let codec = tonic_prost::ProstCodec::<v1::VersionRequest, v1::VersionResponse>::default();
+        let mut client = tonic::client::Grpc::new(self.channel.clone());
+        let start = MonotonicNs::now();
+        let result = match client.ready().await {
+            Ok(()) => client.unary(tonic::Request::new(request), path, codec).await,
+            Err(error) => Err(Status::from_error(Box::new(error))),
+        };
+        Call { start, end: MonotonicNs::now(), result: result.map(tonic::Response::into_inner) }
     }
 
     /// Whether the runtime has an image (`ImageStatus`).

@@ -7,6 +7,7 @@
 pub mod cgroup;
 pub mod cri;
 pub mod image;
+pub mod machine;
 pub mod node;
 pub mod podlapse;
 pub mod signals;

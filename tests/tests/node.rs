@@ -6,11 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use podlapse_tests::cri::{Container, Cri, Pod, StartedPod};
+use podlapse_tests::machine::Machine;
 use podlapse_tests::{Node, Options};
-
-#[path = "node/machine.rs"]
-mod machine;
-use machine::Machine;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_podlapse-node");
 

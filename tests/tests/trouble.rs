@@ -102,6 +102,8 @@ async fn garbage_on_the_socket() -> Result<()> {
     }
     // An unknown method and a message of 16 MiB come from clients that speak the protocol.
     let mut cri = Cri::connect(&node.socket()).await?;
+    let unknown = cri.unknown_method().await;
+    ensure!(unknown.result.is_err_and(|status| status.code() == tonic::Code::Unimplemented), "NoSuchMethod is known");
     let mut huge = Pod::new("huge", "shop")?.on_node(node.cgroup());
     huge.annotations.insert("huge".into(), "x".repeat((16 << 20) - 4096));
     let refused = cri.run_pod_sandbox(&huge).await;

@@ -9,14 +9,14 @@ use anyhow::{Result, bail};
 
 /// The machine's state, one line for each thing.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     things: BTreeSet<String>,
 }
 
 impl Machine {
     /// Links, mounts, cgroups, `/run`, what CNI and containerd write elsewhere, packages, and
     /// nodes' folders.
-    pub(crate) fn now() -> Result<Self> {
+    pub fn now() -> Result<Self> {
         let mut things = BTreeSet::new();
         let mut list = |dir: &str, depth| names(Path::new(dir), depth, &mut things);
         list("/sys/class/net", 1);
@@ -36,7 +36,7 @@ impl Machine {
     }
 
     /// Nothing is left of the node, and everything else is as it was.
-    pub(crate) fn check(&self, dir: &Path, cgroup: &str) -> Result<()> {
+    pub fn check(&self, dir: &Path, cgroup: &str) -> Result<()> {
         let left = processes(dir, cgroup);
         if !left.is_empty() {
             bail!("processes of the node are left:\n{}", left.join("\n"));
@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// As `check`, for a node whose end nobody could wait for.
-    pub(crate) fn check_soon(&self, dir: &Path, cgroup: &str) -> Result<()> {
+    pub fn check_soon(&self, dir: &Path, cgroup: &str) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match self.check(dir, cgroup) {
