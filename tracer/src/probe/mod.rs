@@ -22,6 +22,7 @@ mod sockets;
 mod specs;
 mod tracefs;
 
+pub use cri::{Version, VersionError, version};
 pub use error::ProbeError;
 pub use hooks::{Backend, Group, Hook, Status};
 pub use loader::probe_hooks;

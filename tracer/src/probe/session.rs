@@ -54,7 +54,7 @@ pub struct Session {
     next_search: Instant,
     next_clock: Instant,
     /// The version call of a runtime that came back.
-    asking: Option<JoinHandle<Result<cri::Version, String>>>,
+    asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
 }
 
 impl Session {
