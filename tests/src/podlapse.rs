@@ -15,6 +15,9 @@ use crate::Node;
 /// What podlapse says on stderr once every hook is attached.
 const ATTACHED: &str = "attached";
 
+/// The process that takes podlapse's hooks away when podlapse has ended.
+const DETACHES: &str = "podlapse-detach";
+
 /// podlapse, built beside this test.
 pub fn binary() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
@@ -76,6 +79,26 @@ pub fn attach(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Runn
             bail!("podlapse did not attach ({}):\n{}", ended.status, ended.stderr)
         }
     }
+}
+
+/// Waits until nothing is attached any more, of any podlapse that has ended.
+///
+/// # Errors
+/// When that does not happen within half a minute.
+pub fn detached() -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while detaching()? {
+        ensure!(Instant::now() < deadline, "{DETACHES} does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn detaching() -> Result<bool> {
+    let processes = std::fs::read_dir("/proc").context("cannot list /proc")?;
+    // A process that ends meanwhile has no name any more.
+    let mut names = processes.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("comm")).ok());
+    Ok(names.any(|name| name.trim_end() == DETACHES))
 }
 
 impl Running {

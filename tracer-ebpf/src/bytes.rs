@@ -1,12 +1,11 @@
-//! Payload of watched sockets: exits of read, write, readv, writev, sendto, recvfrom, sendmsg, recvmsg
-//! (kernel: `fs/read_write.c`, `net/socket.c`).
+//! Payload of watched sockets: exits of read, write, writev (kernel: `fs/read_write.c`).
 //!
 //! One record a buffer, in a slot of the smallest size class that holds it.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::{NO_ARG, class, fd_kind, shape};
+use tracer_ebpf::shared::{class, fd_kind, shape};
 use tracer_ebpf::{Bytes, MAX_PAYLOAD, counter, direction, kind};
 
 use crate::cgroup_files;
@@ -14,13 +13,8 @@ use crate::kernel;
 use crate::maps::{self, BYTES, CALLS, CONNS, SPECS};
 use crate::ring::{self, Slot};
 
-const MSG_PEEK: u64 = 2;
 /// Buffers of a vectored call that are read; what the others hold is a gap.
 const VECTORS: u64 = 4;
-/// `struct msghdr` (include/uapi): `msg_iov`, `msg_iovlen`.
-const MSG_IOV: u64 = 16;
-const MSG_IOVLEN: u64 = 24;
-
 /// One buffer on its way to the ring.
 struct Piece {
     conn: u64,
@@ -34,37 +28,54 @@ struct Piece {
     who: (u32, u32),
 }
 
-/// Exit of a syscall that moves bytes.
+/// Exits of read and writev.
 #[tracepoint]
 pub(crate) fn io_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
+    if maps::is_runtime((id >> 32) as u32) {
+        moved(&ctx, id);
+    }
+    0
+}
+
+/// Exit of write.
+#[tracepoint]
+pub(crate) fn write_exit(ctx: TracePointContext) -> u32 {
+    let id = kernel::pid_tgid();
+    if maps::is_runtime((id >> 32) as u32) {
+        moved(&ctx, id);
+        return 0;
+    }
     // SAFETY: only the current thread writes its own entry.
     let Some(call) = (unsafe { CALLS.get(id) }) else { return 0 };
     let call = *call;
     let _ = CALLS.remove(id);
-    let nr = kernel::nr(&ctx);
-    if nr != call.nr {
-        return 0;
+    if call.kind == fd_kind::CGROUP && call.nr == kernel::nr(&ctx) {
+        cgroup_files::written(&call, kernel::ret(&ctx));
     }
-    let Some(spec) = SPECS.get(nr) else { return 0 };
+    0
+}
+
+#[inline(always)]
+fn moved(ctx: &TracePointContext, id: u64) {
+    // SAFETY: only the current thread writes its own entry.
+    let Some(call) = (unsafe { CALLS.get(id) }) else { return };
+    let call = *call;
+    let _ = CALLS.remove(id);
+    let nr = kernel::nr(ctx);
+    if nr != call.nr {
+        return;
+    }
+    let Some(spec) = SPECS.get(nr) else { return };
     if spec.class != class::IO {
-        return 0;
+        return;
     }
     let (way, shape) = (spec.code & 1, spec.code >> 1);
-    let ret = kernel::ret(&ctx);
-    if call.kind == fd_kind::CGROUP {
-        if way == direction::OUT && shape == shape::BUFFER {
-            cgroup_files::written(&call, ret);
-        }
-        return 0;
-    }
+    let ret = kernel::ret(ctx);
     if call.kind != fd_kind::CONNECTION || ret <= 0 {
-        return 0;
+        return;
     }
-    if spec.msg_flags != NO_ARG && call.args[(spec.msg_flags & 3) as usize] & MSG_PEEK != 0 {
-        return 0;
-    }
-    let Some(conn) = CONNS.get_ptr_mut(call.id) else { return 0 };
+    let Some(conn) = CONNS.get_ptr_mut(call.id) else { return };
     let moved = ret as u64;
     let now = ring::now();
     let mut piece = Piece {
@@ -91,13 +102,9 @@ pub(crate) fn io_exit(ctx: TracePointContext) -> u32 {
     }
     if shape == shape::BUFFER {
         emit(&piece);
-        return 0;
+        return;
     }
-    let (mut vector, count) = if shape == shape::IOVEC {
-        (call.args[1], call.args[2])
-    } else {
-        (kernel::read_user(call.args[1] + MSG_IOV), kernel::read_user(call.args[1] + MSG_IOVLEN))
-    };
+    let (mut vector, count) = (call.args[1], call.args[2]);
     let mut left = moved;
     for i in 0..VECTORS {
         if i >= count || left == 0 {
@@ -113,7 +120,6 @@ pub(crate) fn io_exit(ctx: TracePointContext) -> u32 {
         left -= piece.len;
         vector += 16;
     }
-    0
 }
 
 #[inline(never)]
@@ -161,5 +167,5 @@ fn put<const N: usize>(piece: &Piece, len: u64) {
         (*record).len = len as u32;
         (*record).captured = captured as u32;
     }
-    slot.submit(counter::BYTES);
+    slot.submit_bytes();
 }

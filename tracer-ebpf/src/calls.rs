@@ -1,34 +1,40 @@
-//! Syscall entries (kernel: `kernel/trace/trace_syscalls.c`, `perf_syscall_enter`). Each asks one map whether the call
-//! matters, and only then keeps its arguments for the exit. User memory is read at the exit: at the entry pages that
-//! nobody touched yet are absent.
+//! Syscall entries (kernel: `kernel/trace/trace_syscalls.c`, `perf_syscall_enter`). Each first asks the cheapest question
+//! that keeps out most of the node's calls, and only then keeps the arguments for the exit. User memory is read at the
+//! exit: at the entry pages that nobody touched yet are absent.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::{ARGS, Spec, class, fd_key, offset, tracked_flag};
-use tracer_ebpf::{counter, role, socket_op};
+use tracer_ebpf::shared::{ARGS, Spec, class, fd_key, fd_kind, offset, tracked_flag};
+use tracer_ebpf::{counter, socket_op};
 
+use crate::cgroup_files;
 use crate::kernel;
 use crate::maps::{self, CALLS, Call, FDS, SPECS, TRACKED};
 use crate::ring;
 
-const F_DUPFD: u64 = 0;
-const F_DUPFD_CLOEXEC: u64 = 1030;
-
-/// read, write, readv, writev, sendto, recvfrom, sendmsg, recvmsg, accept, accept4, dup, dup2, dup3, listen.
+/// read, writev, accept4, dup, dup2, dup3: of the runtime.
 #[tracepoint]
 pub(crate) fn fd_enter(ctx: TracePointContext) -> u32 {
-    watched(&ctx);
+    let id = kernel::pid_tgid();
+    if maps::is_runtime((id >> 32) as u32) {
+        watched(&ctx, id);
+    }
     0
 }
 
-/// fcntl: only the commands that copy a descriptor.
+/// write: of the runtime, and to cgroup files by the processes that work for it.
 #[tracepoint]
-pub(crate) fn fcntl_enter(ctx: TracePointContext) -> u32 {
-    let command = kernel::arg::<1>(&ctx);
-    if command == F_DUPFD || command == F_DUPFD_CLOEXEC {
-        watched(&ctx);
+pub(crate) fn write_enter(ctx: TracePointContext) -> u32 {
+    let id = kernel::pid_tgid();
+    if maps::is_runtime((id >> 32) as u32) {
+        watched(&ctx, id);
+    } else if is_helper((id >> 32) as u32)
+        && cgroup_files::is_one(kernel::arg::<0>(&ctx))
+        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
+    {
+        begin(&ctx, id, 0, fd_kind::CGROUP, spec);
     }
     0
 }
@@ -38,14 +44,9 @@ pub(crate) fn fcntl_enter(ctx: TracePointContext) -> u32 {
 pub(crate) fn addr_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
     let Some(spec) = SPECS.get(kernel::nr(&ctx)) else { return 0 };
-    if spec.code != socket_op::BIND {
-        // SAFETY: one word is read from the value.
-        match unsafe { TRACKED.get((id >> 32) as u32) } {
-            Some(tracked) if tracked.role == role::RUNTIME => {}
-            _ => return 0,
-        }
+    if spec.code == socket_op::BIND || maps::is_runtime((id >> 32) as u32) {
+        begin(&ctx, id, 0, 0, spec);
     }
-    begin(&ctx, id, 0, 0, spec);
     0
 }
 
@@ -53,20 +54,23 @@ pub(crate) fn addr_enter(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub(crate) fn task_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
-    // SAFETY: one word is read from the value.
-    match unsafe { TRACKED.get((id >> 32) as u32) } {
-        Some(tracked) if tracked.flags & tracked_flag::CONTAINER == 0 => {}
-        _ => return 0,
-    }
-    if let Some(spec) = SPECS.get(kernel::nr(&ctx)) {
+    if is_helper((id >> 32) as u32)
+        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
+    {
         begin(&ctx, id, 0, 0, spec);
     }
     0
 }
 
+/// Whether that process is tracked and not a container's.
 #[inline(always)]
-fn watched(ctx: &TracePointContext) {
-    let id = kernel::pid_tgid();
+pub(crate) fn is_helper(tgid: u32) -> bool {
+    // SAFETY: one word is read from the value.
+    unsafe { TRACKED.get(tgid) }.is_some_and(|tracked| tracked.flags & tracked_flag::CONTAINER == 0)
+}
+
+#[inline(always)]
+fn watched(ctx: &TracePointContext, id: u64) {
     let key = fd_key((id >> 32) as u32, kernel::arg::<0>(ctx) as u32);
     // SAFETY: entries are replaced, not changed in place.
     let Some(fd) = (unsafe { FDS.get(key) }) else { return };

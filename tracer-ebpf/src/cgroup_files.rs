@@ -1,77 +1,28 @@
-//! Writes to files of a cgroup file system by tracked processes (kernel: `fs/open.c`, `kernel/cgroup/cgroup.c`,
-//! `cgroup_file_write`). A file is recognised when it is opened for writing, by its file system; the write then finds
-//! its descriptor among the watched ones.
+//! Writes to files of a cgroup file system by the processes that work for the runtime (kernel:
+//! `kernel/cgroup/cgroup.c`, `cgroup_file_write`). The file is recognised at the write, by its file system: they write
+//! seldom, and opens need no hook then.
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user};
-use aya_ebpf::macros::tracepoint;
-use aya_ebpf::programs::TracePointContext;
 use tracer_ebpf::shared::offset::*;
-use tracer_ebpf::shared::{CGROUP_FDS, Fd, fd_key, fd_kind, tracked_flag};
 use tracer_ebpf::{CgroupWrite, MAX_VALUE, counter, kind};
 
 use crate::kernel;
-use crate::maps::{self, Call, FDS, TRACKED};
+use crate::maps::{self, Call};
 use crate::ring::{self, Slot};
 
 /// include/uapi/linux/magic.h
 const CGROUP_SUPER_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
-/// include/linux/fs.h: `FMODE_WRITE`
-const FMODE_WRITE: u32 = 2;
 /// `NAME_MAX` and the terminating zero.
 const NAME: u64 = 256;
 const SLOT: usize = size_of::<CgroupWrite>() + 2 * NAME as usize + MAX_VALUE;
 
-/// Exits of open, openat, openat2.
-#[tracepoint]
-pub(crate) fn open_exit(ctx: TracePointContext) -> u32 {
-    let tgid = (kernel::pid_tgid() >> 32) as u32;
-    let Some(tracked) = TRACKED.get_ptr_mut(tgid) else { return 0 };
-    let fd = kernel::ret(&ctx);
-    // SAFETY: a word of a live map value.
-    if fd < 0 || unsafe { (*tracked).flags } & tracked_flag::CONTAINER != 0 {
-        return 0;
-    }
-    let fd = fd as u32;
-    let file = kernel::file(fd as u64);
-    if file == 0 || kernel::member::<u32, FILE_MODE>(file) & FMODE_WRITE == 0 {
-        return 0;
-    }
-    let inode = kernel::member::<u64, FILE_INODE>(file);
-    let magic = kernel::member::<u64, SB_MAGIC>(kernel::member::<u64, INODE_SB>(inode));
-    if magic != CGROUP_SUPER_MAGIC && magic != CGROUP2_SUPER_MAGIC {
-        return 0;
-    }
-    // SAFETY: words of a live map value; two threads that open at once may take one place, and the loser's descriptor
-    // is then only forgotten when it is closed.
-    let old = unsafe {
-        let place = ((*tracked).next & (CGROUP_FDS as u32 - 1)) as usize;
-        (*tracked).next = (*tracked).next.wrapping_add(1);
-        let old = (*tracked).cgroup_fds[place];
-        (*tracked).cgroup_fds[place] = fd + 1;
-        old
-    };
-    if old != 0 && old != fd + 1 {
-        let _ = FDS.remove(fd_key(tgid, old - 1));
-    }
-    if FDS.insert(fd_key(tgid, fd), Fd { id: 0, kind: fd_kind::CGROUP, reserved: 0 }, 0).is_err() {
-        maps::count(counter::MAP_FULL);
-    }
-    0
-}
-
-/// A cgroup file's descriptor was closed.
+/// Whether a descriptor of the current process names a file of a cgroup file system.
 #[inline(always)]
-pub(crate) fn closed(tgid: u32, fd: u32) {
-    let Some(tracked) = TRACKED.get_ptr_mut(tgid) else { return };
-    for i in 0..CGROUP_FDS {
-        // SAFETY: words of a live map value.
-        unsafe {
-            if (*tracked).cgroup_fds[i] == fd + 1 {
-                (*tracked).cgroup_fds[i] = 0;
-            }
-        }
-    }
+pub(crate) fn is_one(fd: u64) -> bool {
+    let inode = kernel::member::<u64, FILE_INODE>(kernel::file(fd & 0xffff_ffff));
+    let magic = kernel::member::<u64, SB_MAGIC>(kernel::member::<u64, INODE_SB>(inode));
+    magic == CGROUP_SUPER_MAGIC || magic == CGROUP2_SUPER_MAGIC
 }
 
 /// A cgroup file was written, or not: the exit of the write.

@@ -98,6 +98,12 @@ pub(crate) fn nr(ctx: &TracePointContext) -> u32 {
     read(ctx.as_ptr() as u64 + at::<SYS_NR>())
 }
 
+/// Whether podlapse lives in the initial pid namespace: its pids are then the kernel's own.
+#[inline(always)]
+pub(crate) fn in_initial_namespace() -> bool {
+    MYSELF.get(0).is_some_and(|me| me.known == 1 && me.level == 0)
+}
+
 /// A `struct pid`'s number in podlapse's pid namespace; 0: not visible there.
 #[inline(always)]
 pub(crate) fn number(pid: u64) -> u32 {

@@ -5,16 +5,23 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use tracer_ebpf::counter;
 use tracer_ebpf::shared::{ARGS, Conn, Fd, Found, Myself, Path, Spec, Tracked};
 
+pub(crate) const SIGNS_SIZE: u64 = 8 << 20;
+pub(crate) const BYTES_SIZE: u64 = 16 << 20;
+
 #[map]
-pub(crate) static SIGNS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
+pub(crate) static SIGNS: RingBuf = RingBuf::with_byte_size(SIGNS_SIZE as u32, 0);
 #[map]
-pub(crate) static BYTES: RingBuf = RingBuf::with_byte_size(16 << 20, 0);
+pub(crate) static BYTES: RingBuf = RingBuf::with_byte_size(BYTES_SIZE as u32, 0);
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counter::COUNT, 0);
 #[map]
 pub(crate) static MYSELF: Array<Myself> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static FOUND: Array<Found> = Array::with_max_entries(1, 0);
+/// Kept apart from `TRACKED`: a look at it costs next to nothing (the kernel inlines lookups in arrays), and all reads
+/// and closes on the node come past it.
+#[map]
+static RUNTIME: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(16384, 0);
 #[map]
@@ -47,6 +54,21 @@ pub(crate) struct Call {
     pub(crate) nr: u32,
     /// See `fd_kind`; 0: argument 0 was not looked up.
     pub(crate) kind: u32,
+}
+
+/// Whether the sockets of that process are watched.
+#[inline(always)]
+pub(crate) fn is_runtime(tgid: u32) -> bool {
+    RUNTIME.get(0).is_some_and(|runtime| *runtime == tgid)
+}
+
+/// From now on that process's sockets are watched, and no other's.
+#[inline(always)]
+pub(crate) fn set_runtime(tgid: u32) {
+    if let Some(runtime) = RUNTIME.get_ptr_mut(0) {
+        // SAFETY: a word of a live map value; readers see the old or the new one.
+        unsafe { *runtime = tgid };
+    }
 }
 
 /// Adds one to a counter.

@@ -7,11 +7,11 @@ use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use tracer_ebpf::shared::offset::*;
-use tracer_ebpf::shared::{CGROUP_FDS, Tracked, fd_key, tracked_flag};
+use tracer_ebpf::shared::{Tracked, tracked_flag};
 use tracer_ebpf::{COMM_LEN, Exit, NewTask, counter, kind, role};
 
 use crate::kernel;
-use crate::maps::{self, FDS, TRACKED};
+use crate::maps::{self, TRACKED};
 use crate::ring::{self, Slot};
 
 const CLONE_THREAD: u64 = 0x0001_0000;
@@ -30,11 +30,9 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> i32 {
     if parent.flags & tracked_flag::CONTAINER != 0 {
         return 0;
     }
-    let mut tracked = Tracked { role: role::OTHER, ..Tracked::default() };
-    tracked.mnt = parent.mnt;
     let child: u64 = ctx.arg(0);
-    tracked.pid = kernel::tid_of(child);
-    let pid = tracked.pid;
+    let pid = kernel::tid_of(child);
+    let tracked = Tracked { role: role::OTHER, flags: 0, pid, mnt: parent.mnt };
     if TRACKED.insert(kernel::member::<u32, TASK_TGID>(child), tracked, 0).is_err() {
         maps::count(counter::MAP_FULL);
     }
@@ -56,7 +54,9 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint]
 pub(crate) fn sched_process_exit(ctx: RawTracePointContext) -> i32 {
     let tgid = (kernel::pid_tgid() >> 32) as u32;
-    let Some(tracked) = TRACKED.get_ptr(tgid) else { return 0 };
+    if TRACKED.get_ptr(tgid).is_none() {
+        return 0;
+    }
     let task: u64 = ctx.arg(0);
     let signal = kernel::member::<u64, TASK_SIGNAL>(task);
     if kernel::member::<u32, SIGNAL_LIVE>(signal) != 0 {
@@ -78,13 +78,6 @@ pub(crate) fn sched_process_exit(ctx: RawTracePointContext) -> i32 {
         (*record).code = code;
         (*record).reserved = 0;
         bpf_get_current_comm((&raw mut (*record).comm).cast(), COMM_LEN as u32);
-    }
-    for i in 0..CGROUP_FDS {
-        // SAFETY: a word of a live map value.
-        let fd = unsafe { (*tracked).cgroup_fds[i] };
-        if fd != 0 {
-            let _ = FDS.remove(fd_key(tgid, fd - 1));
-        }
     }
     // Two last threads may both find nobody alive: the one that takes the entry reports.
     if TRACKED.remove(tgid).is_ok() {

@@ -1,12 +1,20 @@
 //! Writing records: reserve a slot of constant size, write in place, submit. The slot may be longer than the record;
 //! what lies behind `Header::len` was never written by this record.
+//!
+//! Nobody is woken for a record (that would be an interrupt each): user space looks into the rings on a timer. Only
+//! when a ring is half full it is called.
 
 use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_ringbuf_discard, bpf_ringbuf_submit};
 use aya_ebpf::maps::RingBuf;
 use tracer_ebpf::{Header, counter};
 
 use crate::kernel;
-use crate::maps::{self, SIGNS, TRACKED};
+use crate::maps::{self, BYTES, BYTES_SIZE, SIGNS, SIGNS_SIZE, TRACKED};
+
+/// include/uapi/linux/bpf.h
+const BPF_RB_NO_WAKEUP: u64 = 1;
+const BPF_RB_FORCE_WAKEUP: u64 = 2;
+const BPF_RB_AVAIL_DATA: u64 = 0;
 
 /// A slot of `N` bytes, to be submitted on every path.
 pub(crate) struct Slot<const N: usize>(*mut [u8; N]);
@@ -47,9 +55,11 @@ impl<const N: usize> Slot<N> {
 
     /// Hands the record to user space.
     #[inline(always)]
-    pub(crate) fn submit(self, counter: u32) {
+    fn submit(self, ring: &RingBuf, half: u64, counter: u32) {
+        let urgent = ring.query(BPF_RB_AVAIL_DATA) > half;
+        let flags = if urgent { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
         // SAFETY: the pointer came from a reservation and is given up here, once.
-        unsafe { bpf_ringbuf_submit(self.0.cast(), 0) };
+        unsafe { bpf_ringbuf_submit(self.0.cast(), flags) };
         maps::count(counter);
     }
 
@@ -57,13 +67,19 @@ impl<const N: usize> Slot<N> {
     #[inline(always)]
     pub(crate) fn discard(self) {
         // SAFETY: the pointer came from a reservation and is given up here, once.
-        unsafe { bpf_ringbuf_discard(self.0.cast(), 0) };
+        unsafe { bpf_ringbuf_discard(self.0.cast(), BPF_RB_NO_WAKEUP) };
     }
 
     /// Hands a sign to user space.
     #[inline(always)]
     pub(crate) fn submit_sign(self) {
-        self.submit(counter::SIGNS);
+        self.submit(&SIGNS, SIGNS_SIZE / 2, counter::SIGNS);
+    }
+
+    /// Hands payload to user space.
+    #[inline(always)]
+    pub(crate) fn submit_bytes(self) {
+        self.submit(&BYTES, BYTES_SIZE / 2, counter::BYTES);
     }
 }
 
@@ -78,7 +94,11 @@ pub(crate) fn now() -> u64 {
 #[inline(always)]
 pub(crate) fn whoami() -> (u32, u32) {
     let task = kernel::task();
-    let tgid = (kernel::pid_tgid() >> 32) as u32;
+    let id = kernel::pid_tgid();
+    let tgid = (id >> 32) as u32;
+    if kernel::in_initial_namespace() {
+        return (tgid, id as u32);
+    }
     // SAFETY: the value is copied out at once; a concurrent change yields an older or a newer pid of the same process.
     let known = unsafe { TRACKED.get(tgid) }.map(|tracked| tracked.pid);
     let tgid = match known {

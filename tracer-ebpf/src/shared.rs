@@ -13,6 +13,8 @@ pub mod map {
     pub const MYSELF: &str = "MYSELF";
     /// Array with one [`super::Found`]: the answer to the last question.
     pub const FOUND: &str = "FOUND";
+    /// Array with one `u32`: kernel tgid of the runtime whose sockets are watched; 0: none.
+    pub const RUNTIME: &str = "RUNTIME";
     /// Hash: kernel tgid to [`super::Tracked`].
     pub const TRACKED: &str = "TRACKED";
     /// Hash: [`super::fd_key`] to [`super::Fd`].
@@ -56,9 +58,6 @@ pub struct Found {
 }
 const _: () = assert!(size_of::<Found>() == 8);
 
-/// Descriptors of cgroup files that one process can have under watch.
-pub const CGROUP_FDS: usize = 4;
-
 /// A process whose signs are wanted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,14 +70,8 @@ pub struct Tracked {
     pub pid: u32,
     /// Mount namespace of its runtime; 0: unknown.
     pub mnt: u32,
-    /// Where the next cgroup file's descriptor goes in `cgroup_fds`.
-    pub next: u32,
-    /// Descriptors of cgroup files, plus one; 0: none.
-    pub cgroup_fds: [u32; CGROUP_FDS],
-    /// Reserved, 0.
-    pub reserved: u32,
 }
-const _: () = assert!(size_of::<Tracked>() == 40);
+const _: () = assert!(size_of::<Tracked>() == 16);
 
 /// Bits of [`Tracked::flags`].
 pub mod tracked_flag {
@@ -105,7 +98,7 @@ pub mod fd_kind {
     pub const CONNECTION: u32 = 1;
     /// A unix socket bound to a path, listening or about to.
     pub const LISTENER: u32 = 2;
-    /// A file of a cgroup file system, open for writing.
+    /// A file of a cgroup file system; never in the `FDS` map, only in a call under way.
     pub const CGROUP: u32 = 3;
 }
 
@@ -146,12 +139,10 @@ pub struct Spec {
     pub args: u32,
     /// See [`spec_flag`].
     pub flags: u32,
-    /// Index of the argument that holds `MSG_*` flags; [`NO_ARG`]: none.
-    pub msg_flags: u32,
     /// Indices of the string arguments; [`NO_ARG`]: none.
     pub strings: [u32; 3],
 }
-const _: () = assert!(size_of::<Spec>() == 32);
+const _: () = assert!(size_of::<Spec>() == 28);
 
 /// Arguments that are kept of a syscall under way.
 pub const ARGS: usize = 6;
@@ -175,8 +166,6 @@ pub mod shape {
     pub const BUFFER: u32 = 0;
     /// `struct iovec`s: argument 1, their number: argument 2.
     pub const IOVEC: u32 = 1;
-    /// `struct msghdr`: argument 1.
-    pub const MSGHDR: u32 = 2;
 }
 
 /// Bits of [`Spec::flags`].
@@ -248,7 +237,6 @@ pub mod offset {
         FDT_MAX = "fdtable" "max_fds";
         FILE_PRIVATE = "file" "private_data";
         FILE_INODE = "file" "f_inode";
-        FILE_MODE = "file" "f_mode";
         FILE_DENTRY = "file" "f_path.dentry";
         INODE_SB = "inode" "i_sb";
         INODE_INO = "inode" "i_ino";

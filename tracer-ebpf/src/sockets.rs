@@ -1,5 +1,4 @@
-//! The runtime's unix sockets: accept, connect, dup, bind, listen, close (kernel: `net/socket.c`, `fs/file.c`,
-//! `fs/fcntl.c`). A descriptor that is closed or reused must never be read as the connection it named before.
+//! The runtime's unix sockets: accept4, connect, dup, bind, close (kernel: `net/socket.c`, `fs/file.c`). A descriptor that is closed or reused must never be read as the connection it named before.
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::macros::tracepoint;
@@ -8,7 +7,6 @@ use tracer_ebpf::shared::offset::{FILE_PRIVATE, SK_PEER_PID, SOCKET_SK};
 use tracer_ebpf::shared::{Conn, Fd, Path, SUN_PATH, Tracked, class, fd_key, fd_kind};
 use tracer_ebpf::{Socket, counter, kind, role, socket_op};
 
-use crate::cgroup_files;
 use crate::kernel;
 use crate::maps::{self, CALLS, CONNS, Call, FDS, PATHS, SPECS, TRACKED, WATCHED};
 use crate::ring::{self, Slot};
@@ -31,31 +29,32 @@ struct Change {
 pub(crate) fn close_enter(ctx: TracePointContext) -> u32 {
     let fd = kernel::arg::<0>(&ctx) as u32;
     let tgid = (kernel::pid_tgid() >> 32) as u32;
-    forget(tgid, fd);
+    if maps::is_runtime(tgid) {
+        forget(tgid, fd);
+    }
     0
 }
 
-/// Exits of accept, accept4, dup, dup2, dup3, fcntl, listen, connect, bind.
+/// Exits of accept4, dup, dup2, dup3, connect, bind.
 #[tracepoint]
 pub(crate) fn sock_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
+    let nr = kernel::nr(&ctx);
+    let Some(spec) = SPECS.get(nr) else { return 0 };
+    if spec.class != class::SOCKET || (spec.code != socket_op::BIND && !maps::is_runtime((id >> 32) as u32)) {
+        return 0;
+    }
     // SAFETY: only the current thread writes its own entry.
     let Some(call) = (unsafe { CALLS.get(id) }) else { return 0 };
     let call = *call;
     let _ = CALLS.remove(id);
-    let nr = kernel::nr(&ctx);
     if nr != call.nr {
-        return 0;
-    }
-    let Some(spec) = SPECS.get(nr) else { return 0 };
-    if spec.class != class::SOCKET {
         return 0;
     }
     let (tgid, ret) = ((id >> 32) as u32, kernel::ret(&ctx));
     match spec.code {
         socket_op::ACCEPT => accepted(tgid, &call, ret),
         socket_op::DUP => copied(tgid, &call, ret),
-        socket_op::LISTEN => listening(&call, ret),
         socket_op::CONNECT => addressed(tgid, &call, ret, false),
         socket_op::BIND => addressed(tgid, &call, ret, true),
         _ => {}
@@ -83,7 +82,7 @@ fn accepted(tgid: u32, call: &Call, ret: i64) {
 
 #[inline(always)]
 fn copied(tgid: u32, call: &Call, ret: i64) {
-    if call.kind == fd_kind::CGROUP || ret < 0 || ret as u32 == call.args[0] as u32 {
+    if ret < 0 || ret as u32 == call.args[0] as u32 {
         return;
     }
     let fd = ret as u32;
@@ -107,16 +106,6 @@ fn copied(tgid: u32, call: &Call, ret: i64) {
 }
 
 #[inline(always)]
-fn listening(call: &Call, ret: i64) {
-    if call.kind != fd_kind::LISTENER {
-        return;
-    }
-    let fd = call.args[0] as i32;
-    let change = Change { op: socket_op::LISTEN, conn: 0, fd, other_fd: -1, ret: ret as i32, peer: 0 };
-    emit(&change, name_of(call.id));
-}
-
-#[inline(always)]
 fn addressed(tgid: u32, call: &Call, ret: i64, bind: bool) {
     if kernel::read_user::<u16>(call.args[1]) != AF_UNIX {
         return;
@@ -133,7 +122,7 @@ fn addressed(tgid: u32, call: &Call, ret: i64, bind: bool) {
     let mut change = Change { op: socket_op::CONNECT, conn: 0, fd: fd as i32, other_fd: -1, ret: ret as i32, peer: 0 };
     if bind {
         // A name counts without the zero that some callers include.
-        if !is_runtime(tgid, &path) {
+        if !maps::is_runtime(tgid) && (ret != 0 || !becomes_runtime(tgid, &path)) {
             return;
         }
         change.op = socket_op::BIND;
@@ -156,15 +145,9 @@ fn addressed(tgid: u32, call: &Call, ret: i64, bind: bool) {
     emit(&change, (&raw const path) as u64);
 }
 
-/// Whether the process is the runtime, or becomes it by binding a watched path in the mount namespace it belongs to.
+/// Whether the process becomes the runtime by binding a watched path, in the mount namespace it belongs to.
 #[inline(always)]
-fn is_runtime(tgid: u32, path: &Path) -> bool {
-    // SAFETY: one word is read from the value.
-    if let Some(tracked) = unsafe { TRACKED.get(tgid) }
-        && tracked.role == role::RUNTIME
-    {
-        return true;
-    }
+fn becomes_runtime(tgid: u32, path: &Path) -> bool {
     // SAFETY: written by user space before any bind is looked at.
     let Some(mnt) = (unsafe { WATCHED.get(path) }) else { return false };
     let mnt = *mnt;
@@ -172,9 +155,8 @@ fn is_runtime(tgid: u32, path: &Path) -> bool {
     if kernel::mnt_of(task) != mnt {
         return false;
     }
-    let mut new = Tracked { role: role::RUNTIME, ..Tracked::default() };
-    new.pid = kernel::tgid_of(task);
-    new.mnt = mnt;
+    let new = Tracked { role: role::RUNTIME, flags: 0, pid: kernel::tgid_of(task), mnt };
+    maps::set_runtime(tgid);
     TRACKED.insert(tgid, new, 0).is_ok()
 }
 
@@ -187,22 +169,18 @@ fn forget(tgid: u32, fd: u32) {
     let entry = *entry;
     let _ = FDS.remove(key);
     let mut conn = 0;
-    match entry.kind {
-        fd_kind::CGROUP => return cgroup_files::closed(tgid, fd),
-        fd_kind::CONNECTION => {
-            conn = entry.id;
-            if let Some(state) = CONNS.get_ptr_mut(conn) {
-                // SAFETY: as in `copied`.
-                let refs = unsafe {
-                    (*state).refs -= 1;
-                    (*state).refs
-                };
-                if refs == 0 {
-                    let _ = CONNS.remove(conn);
-                }
+    if entry.kind == fd_kind::CONNECTION {
+        conn = entry.id;
+        if let Some(state) = CONNS.get_ptr_mut(conn) {
+            // SAFETY: as in `copied`.
+            let refs = unsafe {
+                (*state).refs -= 1;
+                (*state).refs
+            };
+            if refs == 0 {
+                let _ = CONNS.remove(conn);
             }
         }
-        _ => {}
     }
     emit(&Change { op: socket_op::CLOSE, conn, fd: fd as i32, other_fd: -1, ret: 0, peer: 0 }, 0);
 }
@@ -243,7 +221,7 @@ fn name_of(listener: u64) -> u64 {
     PATHS.get_ptr(listener).map_or(0, |path| path as u64)
 }
 
-/// Not inlined: five callers. `path` is the address of a [`Path`]; 0: none.
+/// Not inlined: four callers. `path` is the address of a [`Path`]; 0: none.
 #[inline(never)]
 fn emit(change: &Change, path: u64) {
     let Some(slot) = Slot::<SLOT>::sign() else { return };

@@ -5,11 +5,12 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::{ARGS, class, spec_flag};
+use tracer_ebpf::shared::{ARGS, Spec, class, spec_flag};
 use tracer_ebpf::{MAX_STR, Namespaces, Syscall, counter, kind};
 
+use crate::calls;
 use crate::kernel;
-use crate::maps::{self, CALLS, SPECS};
+use crate::maps::{self, CALLS, Call, SPECS};
 use crate::ring::{self, Slot};
 
 const STR: u64 = MAX_STR as u64 + 1;
@@ -29,10 +30,31 @@ pub(crate) fn task_exit(ctx: TracePointContext) -> u32 {
     }
     let Some(spec) = SPECS.get(nr) else { return 0 };
     let ret = kernel::ret(&ctx);
-    if spec.class != class::TASK || (spec.flags & spec_flag::FAILED_ONLY != 0 && ret >= 0) {
+    if spec.class == class::TASK && (ret < 0 || spec.flags & spec_flag::FAILED_ONLY == 0) {
+        report(spec, &call, ret);
+    }
+    0
+}
+
+/// Exit of clone or clone3: reported when it failed, which hardly ever happens and takes no time. Threads are made all
+/// the time, so there is no program at the entry; the arguments are not told.
+#[tracepoint]
+pub(crate) fn clone_exit(ctx: TracePointContext) -> u32 {
+    let ret = kernel::ret(&ctx);
+    if ret >= 0 || !calls::is_helper((kernel::pid_tgid() >> 32) as u32) {
         return 0;
     }
-    let Some(slot) = Slot::<SLOT>::sign() else { return 0 };
+    let nr = kernel::nr(&ctx);
+    if let Some(spec) = SPECS.get(nr) {
+        report(spec, &Call { enter: ring::now(), id: 0, args: [0; ARGS], nr, kind: 0 }, ret);
+    }
+    0
+}
+
+/// Not inlined: two callers.
+#[inline(never)]
+fn report(spec: &Spec, call: &Call, ret: i64) {
+    let Some(slot) = Slot::<SLOT>::sign() else { return };
     let record = slot.record::<Syscall>();
     let mut end = size_of::<Syscall>() as u64;
     let mut lens = [0u32; 3];
@@ -69,5 +91,4 @@ pub(crate) fn task_exit(ctx: TracePointContext) -> u32 {
         (*record).str_len = lens;
     }
     slot.submit_sign();
-    0
 }

@@ -1,33 +1,22 @@
-//! Member offsets of the running kernel, from its BTF (kernel: `Documentation/bpf/btf.rst`).
+//! Member offsets of the running kernel, from its BTF. Pure: bytes in, offsets out.
 //!
-//! Pure: bytes in, offsets out. One pass notes where each type starts; members are looked up by name afterwards,
-//! through anonymous structs and unions. aya keeps its own reader private, and btfparse builds an owned tree of every
-//! type (and finds types by name alone, be they a struct or a function), which costs more than the whole attach.
+//! btfparse reads it. It finds types by name alone, be they a struct or a function (`signal`, `file`, `pid` are both),
+//! so the ids of the structs and typedefs are noted here.
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 
-const MAGIC: u16 = 0xeb9f;
-const PTR: u32 = 2;
-const ARRAY: u32 = 3;
-const STRUCT: u32 = 4;
-const UNION: u32 = 5;
-const TYPEDEF: u32 = 8;
-const FUNC_PROTO: u32 = 13;
-const TYPE_HEADER: usize = 12;
+use btfparse::{Error, ErrorKind, Offset, Readable, TypeInformation, TypeVariant};
+use tracer_ebpf::shared::offset::MEMBERS;
 
 /// A kernel's types.
-#[derive(Debug)]
 pub(crate) struct Btf {
-    data: Vec<u8>,
-    strings: usize,
-    /// Where each type starts, by id; id 0 is `void`.
-    types: Vec<usize>,
-    /// Structs and unions that have members, by name.
-    structs: HashMap<Vec<u8>, u32>,
-    /// Typedefs, by name.
-    typedefs: HashMap<Vec<u8>, u32>,
+    types: TypeInformation,
+    /// Structs that have members, by name: those that podlapse reads.
+    structs: HashMap<String, u32>,
+    /// Prototypes of the raw tracepoints, by name (`btf_trace_…`).
+    tracepoints: HashMap<String, u32>,
 }
 
 impl Btf {
@@ -35,165 +24,101 @@ impl Btf {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn parse(data: Vec<u8>) -> Result<Btf, &'static str> {
-        let short = "it is too short";
-        if data.get(..2).ok_or(short)? != MAGIC.to_le_bytes() {
-            return Err("it does not start with the BTF magic number");
-        }
-        let header = word(&data, 4).ok_or(short)? as usize;
-        let [type_off, type_len, str_off, str_len] = [8, 12, 16, 20].map(|at| word(&data, at).map(|w| w as usize));
-        let start = header + type_off.ok_or(short)?;
-        let end = start + type_len.ok_or(short)?;
-        let strings = header + str_off.ok_or(short)?;
-        if data.len() < end || data.len() < strings + str_len.ok_or(short)? {
-            return Err(short);
-        }
-        let mut btf = Btf { data, strings, types: vec![0], structs: HashMap::new(), typedefs: HashMap::new() };
-        let mut at = start;
-        while at < end {
-            let info = word(&btf.data, at + 4).ok_or(short)?;
-            let (kind, vlen) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            let extra = match kind {
-                1 | 14 | 17 => 4,
-                ARRAY => 12,
-                STRUCT | UNION | 15 | 19 => vlen * 12,
-                6 | FUNC_PROTO => vlen * 8,
-                PTR | 7..=12 | 16 | 18 => 0,
-                _ => return Err("it holds a kind of type that podlapse does not know"),
-            };
-            let id = btf.types.len() as u32;
-            let name = btf.name(word(&btf.data, at).ok_or(short)?).to_vec();
-            if !name.is_empty() {
-                match kind {
-                    STRUCT | UNION if vlen > 0 => _ = btf.structs.entry(name).or_insert(id),
-                    TYPEDEF => _ = btf.typedefs.entry(name).or_insert(id),
-                    _ => {}
+    pub(crate) fn parse(data: Vec<u8>) -> Result<Btf, String> {
+        let types = TypeInformation::new(&Section(data)).map_err(|error| error.message().to_owned())?;
+        let (mut structs, mut tracepoints) = (HashMap::new(), HashMap::new());
+        for (id, variant) in types.get() {
+            match variant {
+                TypeVariant::Struct(it) if !it.member_list().is_empty() => {
+                    if let Some(name) = it.name().as_ref().filter(|name| MEMBERS.iter().any(|(of, _)| of == name)) {
+                        structs.entry(name.clone()).or_insert(*id);
+                    }
                 }
+                TypeVariant::Typedef(it) => {
+                    if let Some(name) = it.name().as_ref().and_then(|name| name.strip_prefix("btf_trace_")) {
+                        tracepoints.entry(name.to_owned()).or_insert(*it.tid());
+                    }
+                }
+                _ => {}
             }
-            btf.types.push(at);
-            at += TYPE_HEADER + extra;
         }
-        Ok(btf)
+        Ok(Btf { types, structs, tracepoints })
     }
 
-    /// Offset in bytes of a member, by path (`ns.inum`); an empty path gives the size of the type.
+    /// Offset in bytes of a member of [`MEMBERS`], by path (`ns.inum`); an empty path gives the size of the type.
     pub(crate) fn offset(&self, of: &str, path: &str) -> Option<u32> {
-        let mut id = *self.structs.get(of.as_bytes())?;
+        let id = *self.structs.get(of)?;
         if path.is_empty() {
-            return word(&self.data, self.types[id as usize] + 8);
+            return self.types.size_of(id).ok().and_then(|size| size.try_into().ok());
         }
-        let mut bits = 0;
-        for name in path.split('.') {
-            let (offset, member) = self.member(self.bare(id), name.as_bytes(), 0)?;
-            bits += offset;
-            id = member;
+        match self.types.offset_of(id, path).ok()? {
+            (_, Offset::ByteOffset(offset)) => Some(offset),
+            (_, Offset::BitOffsetAndSize(..)) => None,
         }
-        (bits % 8 == 0).then_some(bits / 8)
     }
 
     /// The structs that the arguments of a raw tracepoint point to, after the one for the kernel's own use; an empty
     /// name for any other argument. None: there is no such tracepoint.
     pub(crate) fn tracepoint(&self, name: &str) -> Option<Vec<String>> {
-        let typedef = *self.typedefs.get(format!("btf_trace_{name}").as_bytes())?;
-        let pointer = self.target(typedef)?;
-        let proto = self.target(pointer)?;
-        if self.kind(proto) != FUNC_PROTO {
-            return None;
-        }
-        let at = self.types[proto as usize];
-        let count = (word(&self.data, at + 4)? & 0xffff) as usize;
-        let mut names = Vec::new();
-        for index in 1..count {
-            let argument = self.bare(word(&self.data, at + TYPE_HEADER + index * 8 + 4)?);
-            let mut name = String::new();
-            if self.kind(argument) == PTR {
-                let to = self.bare(self.target(argument)?);
-                if self.kind(to) == STRUCT {
-                    name = String::from_utf8_lossy(self.name(word(&self.data, self.types[to as usize])?)).into_owned();
-                }
-            }
-            names.push(name);
-        }
-        Some(names)
+        let TypeVariant::Ptr(pointer) = self.bare(*self.tracepoints.get(name)?)? else { return None };
+        let TypeVariant::FuncProto(proto) = self.bare(*pointer.tid())? else { return None };
+        let pointee = |id| match self.bare(id)? {
+            TypeVariant::Ptr(pointer) => match self.bare(*pointer.tid())? {
+                TypeVariant::Struct(it) => it.name().clone(),
+                _ => None,
+            },
+            _ => None,
+        };
+        Some(proto.parameter_list().iter().skip(1).map(|it| pointee(it.tid()).unwrap_or_default()).collect())
     }
 
-    /// Offset in bits and type of a member, also of an anonymous member's.
-    fn member(&self, id: u32, name: &[u8], depth: u32) -> Option<(u32, u32)> {
-        if !matches!(self.kind(id), STRUCT | UNION) || depth > 8 {
-            return None;
+    /// The type behind typedefs, qualifiers and tags.
+    fn bare(&self, mut id: u32) -> Option<&TypeVariant> {
+        loop {
+            let variant = self.types.get().get(&id)?;
+            id = match variant {
+                TypeVariant::Typedef(it) => *it.tid(),
+                TypeVariant::Const(it) => *it.tid(),
+                TypeVariant::Volatile(it) => *it.tid(),
+                TypeVariant::Restrict(it) => *it.tid(),
+                TypeVariant::TypeTag(it) => *it.tid(),
+                _ => return Some(variant),
+            };
         }
-        let at = *self.types.get(id as usize)?;
-        let info = word(&self.data, at + 4)?;
-        let members = (0..(info & 0xffff) as usize).map(|index| at + TYPE_HEADER + index * 12);
-        let mut anonymous = Vec::new();
-        for at in members {
-            let (member, mut offset) = (word(&self.data, at + 4)?, word(&self.data, at + 8)?);
-            if info >> 31 == 1 {
-                offset &= 0x00ff_ffff;
-            }
-            match self.name(word(&self.data, at)?) {
-                [] => anonymous.push((offset, self.bare(member))),
-                found if found == name => return Some((offset, member)),
-                _ => {}
-            }
-        }
-        anonymous.into_iter().find_map(|(base, id)| {
-            let (offset, member) = self.member(id, name, depth + 1)?;
-            Some((base + offset, member))
-        })
-    }
-
-    /// The type behind typedefs and qualifiers.
-    fn bare(&self, mut id: u32) -> u32 {
-        for _ in 0..32 {
-            match self.kind(id) {
-                TYPEDEF | 9..=11 | 18 => id = self.target(id).unwrap_or(0),
-                _ => break,
-            }
-        }
-        id
-    }
-
-    fn kind(&self, id: u32) -> u32 {
-        match self.types.get(id as usize) {
-            Some(at) if id != 0 => word(&self.data, at + 4).unwrap_or(0) >> 24 & 0x1f,
-            _ => 0,
-        }
-    }
-
-    fn target(&self, id: u32) -> Option<u32> {
-        word(&self.data, *self.types.get(id as usize)? + 8)
-    }
-
-    fn name(&self, offset: u32) -> &[u8] {
-        let from = self.data.get(self.strings + offset as usize..).unwrap_or_default();
-        from.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 }
 
-fn word(data: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?))
+struct Section(Vec<u8>);
+
+impl Readable for Section {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> btfparse::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|from| self.0.get(from..)?.get(..buffer.len()));
+        let from = from.ok_or_else(|| Error::new(ErrorKind::EOF, "it is too short"))?;
+        buffer.copy_from_slice(from);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Btf;
 
-    const STRINGS: &[u8] = b"\0outer\0a\0inner\0b\0btf_trace_t\0";
+    const STRINGS: &[u8] = b"\0task_struct\0tgid\0pid\0level\0btf_trace_t\0";
 
-    /// `struct inner { int b @64 }`, `struct outer { int a @0; struct { struct inner inner @32 } @64 }`, and
-    /// `typedef void (*btf_trace_t)(void *, struct outer *)`.
+    /// `struct pid { int level @64 }`, `struct task_struct { int tgid @0; struct { struct pid pid @32 } @64 }`, a function
+    /// `pid`, and `typedef void (*btf_trace_t)(void *, struct task_struct *)`.
     fn sample() -> Vec<u8> {
         let types: &[&[u32]] = &[
-            &[0, 1 << 24, 4, 32],                     // 1: int
-            &[9, 4 << 24 | 1, 16, 15, 1, 64],         // 2: inner
-            &[0, 4 << 24 | 1, 16, 9, 2, 32],          // 3: anonymous
-            &[1, 4 << 24 | 2, 24, 7, 1, 0, 0, 3, 64], // 4: outer
-            &[0, 2 << 24, 4],                         // 5: outer *
-            &[0, 13 << 24 | 2, 0, 0, 7, 0, 5],        // 6: proto
-            &[0, 2 << 24, 0],                         // 7: void *
-            &[0, 2 << 24, 6],                         // 8: proto *
-            &[17, 8 << 24, 8],                        // 9: typedef
+            &[0, 1 << 24, 4, 32],                      // 1: int
+            &[18, 4 << 24 | 1, 16, 22, 1, 64],         // 2: pid
+            &[0, 4 << 24 | 1, 16, 18, 2, 32],          // 3: anonymous
+            &[1, 4 << 24 | 2, 24, 13, 1, 0, 0, 3, 64], // 4: task_struct
+            &[0, 2 << 24, 4],                          // 5: task_struct *
+            &[0, 13 << 24 | 2, 0, 0, 7, 0, 5],         // 6: proto
+            &[0, 2 << 24, 0],                          // 7: void *
+            &[0, 2 << 24, 6],                          // 8: proto *
+            &[28, 8 << 24, 8],                         // 9: typedef
+            &[18, 12 << 24, 6],                        // 10: function pid
         ];
         let types: Vec<u8> = types.concat().iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut data = vec![0x9f, 0xeb, 1, 0];
@@ -208,13 +133,14 @@ mod tests {
     #[test]
     fn members_are_found_through_anonymous_structs() {
         let btf = Btf::parse(sample()).unwrap();
-        assert_eq!(btf.offset("outer", "a"), Some(0));
-        assert_eq!(btf.offset("outer", "inner"), Some(12));
-        assert_eq!(btf.offset("outer", "inner.b"), Some(20));
-        assert_eq!(btf.offset("outer", ""), Some(24));
-        assert_eq!(btf.offset("outer", "missing"), None);
-        assert_eq!(btf.offset("missing", "a"), None);
-        assert_eq!(btf.tracepoint("t"), Some(vec!["outer".to_owned()]));
+        assert_eq!(btf.offset("task_struct", "tgid"), Some(0));
+        assert_eq!(btf.offset("task_struct", "pid"), Some(12));
+        assert_eq!(btf.offset("task_struct", "pid.level"), Some(20));
+        assert_eq!(btf.offset("task_struct", "missing"), None);
+        assert_eq!(btf.offset("pid", "level"), Some(8));
+        assert_eq!(btf.offset("pid", ""), Some(16));
+        assert_eq!(btf.offset("missing", "tgid"), None);
+        assert_eq!(btf.tracepoint("t"), Some(vec!["task_struct".to_owned()]));
         assert_eq!(btf.tracepoint("missing"), None);
     }
 

@@ -1,62 +1,84 @@
-//! podlapse's own CRI call: the runtime's name and version, once a registration.
+//! podlapse's own CRI call: the runtime's name and version.
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use k8s_cri::{v1, v1alpha2};
 use tokio::net::UnixStream;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status};
 
 /// Longest wait for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the runtime calls itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) name: String,
-    pub(crate) version: String,
+pub struct Version {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the CRI that it speaks.
+    pub api: String,
 }
 
-/// Asks for the version over CRI v1, then v1alpha2.
-///
-/// # Errors
-/// Why there is no answer, in words.
-pub(crate) async fn version(socket: &Path) -> Result<Version, String> {
-    match tokio::time::timeout(PATIENCE, ask(socket)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(format!("no answer to a CRI Version call within {} s", PATIENCE.as_secs())),
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} (CRI {})", self.name, self.version, self.api)
     }
 }
 
-async fn ask(socket: &Path) -> Result<Version, String> {
-    let channel = connect(socket.to_owned()).await?;
+/// Why a runtime did not tell its version.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    /// Its socket cannot be connected to.
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    /// It answered with an error, or with something else than gRPC.
+    #[error("CRI Version failed: {:?}: {}", .0.code(), .0.message())]
+    Call(#[source] Box<Status>),
+    /// It did not answer.
+    #[error("no answer to CRI Version in {} s", PATIENCE.as_secs())]
+    Silent,
+}
+
+/// Asks a runtime for its version over CRI v1, then v1alpha2, all that runtimes before containerd 1.6 speak.
+///
+/// # Errors
+/// Why there is no answer.
+pub async fn version(socket: &Path) -> Result<Version, VersionError> {
+    tokio::time::timeout(PATIENCE, ask(socket)).await.unwrap_or(Err(VersionError::Silent))
+}
+
+async fn ask(socket: &Path) -> Result<Version, VersionError> {
+    let channel = connect(socket).await.map_err(VersionError::Connect)?;
+    let failed = |status| VersionError::Call(Box::new(status));
     let mut client = v1::runtime_service_client::RuntimeServiceClient::new(channel.clone());
     match client.version(v1::VersionRequest { version: String::new() }).await {
         Ok(reply) => {
             let reply = reply.into_inner();
-            return Ok(Version { name: reply.runtime_name, version: reply.runtime_version });
+            Ok(Version { name: reply.runtime_name, version: reply.runtime_version, api: reply.runtime_api_version })
         }
-        Err(status) if status.code() != Code::Unimplemented => return Err(words(&status)),
-        Err(_) => {}
+        Err(status) if status.code() == Code::Unimplemented => {
+            let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);
+            let reply = client.version(v1alpha2::VersionRequest { version: String::new() }).await;
+            let reply = reply.map_err(failed)?.into_inner();
+            Ok(Version { name: reply.runtime_name, version: reply.runtime_version, api: reply.runtime_api_version })
+        }
+        Err(status) => Err(failed(status)),
     }
-    let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);
-    let reply = client.version(v1alpha2::VersionRequest { version: String::new() }).await;
-    let reply = reply.map_err(|status| words(&status))?.into_inner();
-    Ok(Version { name: reply.runtime_name, version: reply.runtime_version })
 }
 
-async fn connect(path: PathBuf) -> Result<Channel, String> {
-    // The address only fills the request's :authority.
-    let endpoint = Endpoint::from_static("http://localhost");
+/// Connects beforehand, so that the operating system's error is told and not tonic's; a call needs no second connection.
+async fn connect(path: &Path) -> io::Result<Channel> {
+    let mut stream = Some(UnixStream::connect(path).await?);
     let connector = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+        let stream = stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset));
+        async move { stream.map(TokioIo::new) }
     });
-    endpoint.connect_with_connector(connector).await.map_err(|error| format!("cannot connect: {error}"))
-}
-
-fn words(status: &tonic::Status) -> String {
-    format!("the CRI Version call failed: {:?}: {}", status.code(), status.message())
+    // The address only fills the request's :authority.
+    Endpoint::from_static("http://localhost").connect_with_connector(connector).await.map_err(io::Error::other)
 }

@@ -31,7 +31,7 @@ pub enum ProbeError {
         /// Where it was looked for.
         path: PathBuf,
         /// What is wrong.
-        what: &'static str,
+        what: String,
     },
     /// No tracefs.
     #[error(

@@ -151,7 +151,7 @@ const CGROUP_ID: &[usize] = &[o::TASK_CGROUPS, o::CSS_SET_DFL, o::CGROUP_KN, o::
 /// members behind a cgroup file's name.
 pub(crate) fn members(program: &str) -> Vec<usize> {
     let lists: &[&[usize]] = match program {
-        "task_exit" => &[BASE, NAMESPACES],
+        "task_exit" | "clone_exit" => &[BASE, NAMESPACES],
         "sched_process_exec" => &[
             BASE,
             NAMESPACES,
@@ -174,9 +174,6 @@ pub(crate) fn members(program: &str) -> Vec<usize> {
         "signal_generate" => &[BASE, &[o::SIGINFO_CODE]],
         "cgroup_mkdir" | "cgroup_rmdir" | "cgroup_attach_task" => {
             &[BASE, &[o::CGROUP_KN, o::KN_ID, o::CGROUP_ROOT, o::ROOT_HIERARCHY]]
-        }
-        "open_exit" => {
-            &[BASE, FILES, &[o::FILE_MODE, o::INODE_SB, o::SB_MAGIC, o::FILE_DENTRY, o::DENTRY_PARENT, o::DENTRY_NAME]]
         }
         "pid_finder" => &[BASE, FILES],
         _ => &[BASE],

@@ -9,6 +9,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use tracer_ebpf::shared::{self, offset};
 
 use super::btf::Btf;
+use super::detach::{self, Held};
 use super::hooks::{self, Backend, Hook, Plan, Point, Status};
 use super::log::Lines;
 use super::tracefs::Tracefs;
@@ -31,7 +32,7 @@ macro_rules! plain {
 }
 plain! { Myself Found Tracked Fd Conn Path Spec }
 
-/// The programs in the kernel. Dropping it detaches everything.
+/// The programs in the kernel. Dropping it detaches everything, see [`detach`].
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) ebpf: Ebpf,
@@ -42,6 +43,14 @@ pub(crate) struct Loaded {
     pub(crate) last_id: u64,
     /// What debug programs write.
     pub(crate) lines: Lines,
+    /// The last field, so dropped after the programs.
+    held: Option<Held>,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.held = detach::in_background();
+    }
 }
 
 /// Attaches every hook without a runtime, and detaches again: what this kernel and these privileges allow.
@@ -49,7 +58,7 @@ pub(crate) struct Loaded {
 /// # Errors
 /// What keeps every hook from working.
 pub fn probe_hooks() -> Result<Vec<Hook>, ProbeError> {
-    on_thread(load).map(|loaded| loaded.hooks)
+    on_thread(load).map(|loaded| loaded.hooks.clone())
 }
 
 /// [`load`], with required hooks attached.
@@ -102,7 +111,7 @@ fn load() -> Result<Loaded, ProbeError> {
     let mut attacher =
         Attacher { ebpf: &mut ebpf, btf: &btf, tracefs: &tracefs, offsets: &offsets, loaded: HashMap::new() };
     let hooks = hooks::plans().into_iter().map(|plan| attacher.hook(plan)).collect();
-    Ok(Loaded { ebpf, hooks, key, last_id: 0, lines })
+    Ok(Loaded { ebpf, hooks, key, last_id: 0, lines, held: None })
 }
 
 /// An array map of the object.

@@ -2,11 +2,12 @@
 //!
 //! Everything that podlapse learns on a node leaves this module as a [`crate::record::Record`], in time order. It
 //! never stands in the path of a start: no event is held up, no process stopped, no file written but podlapse's own
-//! memory. What it attaches is gone when [`Session`] is dropped or the process ends: links are descriptors, tracefs is
+//! memory. What it attaches goes when [`Session`] is dropped or the process ends: links are descriptors, tracefs is
 //! mounted in a mount namespace that lives as long as one thread.
 
 mod btf;
 mod cri;
+mod detach;
 mod error;
 mod hooks;
 mod loader;
@@ -21,6 +22,7 @@ mod sockets;
 mod specs;
 mod tracefs;
 
+pub use cri::{Version, VersionError, version};
 pub use error::ProbeError;
 pub use hooks::{Backend, Group, Hook, Status};
 pub use loader::probe_hooks;

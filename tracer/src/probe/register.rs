@@ -59,7 +59,9 @@ pub(crate) fn runtime(
     let mnt = proc.namespaces(pid).mnt;
     watch(loaded, socket, mnt)?;
     // From here on the programs follow its children, and see its sockets come and go.
-    track(loaded, tgid, shared::Tracked { role: role::RUNTIME, pid, mnt, ..Default::default() })?;
+    track(loaded, tgid, shared::Tracked { role: role::RUNTIME, flags: 0, pid, mnt })?;
+    let mut watched = loader::array::<u32>(&mut loaded.ebpf, map::RUNTIME)?;
+    watched.set(0, tgid, 0).map_err(|source| ProbeError::Map { name: map::RUNTIME, source })?;
     let mut records = vec![process(proc, at, pid, Role::Runtime)];
     for (pid, role) in others(proc, pid, mnt) {
         // One that has ended meanwhile is no loss.
@@ -73,7 +75,6 @@ pub(crate) fn runtime(
             flags: if container { tracked_flag::CONTAINER } else { 0 },
             pid,
             mnt,
-            ..Default::default()
         };
         track(loaded, tgid, entry)?;
         records.push(record);

@@ -62,8 +62,8 @@ impl Rings {
         Ok(Rings { signs, bytes, counters, reported: [0; counter::COUNT as usize], undecoded: 0 })
     }
 
-    /// Waits until one of the rings holds something. Cancel safe.
-    pub(crate) async fn ready(&self) -> io::Result<()> {
+    /// Waits until one of the rings is so full that the programs call for help. Cancel safe.
+    pub(crate) async fn urgent(&self) -> io::Result<()> {
         let mut guard = tokio::select! {
             guard = self.signs.readable() => guard?,
             guard = self.bytes.readable() => guard?,

@@ -21,9 +21,12 @@ use crate::record::{Event, Record};
 
 /// Longest time without a record for the engine.
 const TICK: Duration = Duration::from_millis(100);
-/// Pause between two looks for a runtime that went away.
-const LOOK: Duration = Duration::from_millis(200);
-/// After the rings' first wake-up more is sure to come: one pass then serves many records.
+/// Pause between two searches for a runtime that went away.
+const SEARCH: Duration = Duration::from_millis(200);
+/// Time between two looks into the rings. Records wait for the merge's window anyway, so nothing is gained by being
+/// woken for each; what counts is that the machine is seldom disturbed.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the kernel may take to finish the records that it is writing.
 const GATHER: Duration = Duration::from_millis(5);
 /// Pairs of both clocks are this far apart.
 const CLOCK: Duration = Duration::from_secs(60);
@@ -35,7 +38,7 @@ pub struct Options {
     pub socket: Option<PathBuf>,
 }
 
-/// A node under watch. Dropping it detaches everything; that takes the kernel some tens of milliseconds a hook.
+/// A node under watch. Dropping it detaches everything; that takes the kernel some seconds, in the background.
 #[derive(Debug)]
 pub struct Session {
     loaded: Loaded,
@@ -48,9 +51,10 @@ pub struct Session {
     runtime_pid: u32,
     next_tick: Instant,
     next_look: Instant,
+    next_search: Instant,
     next_clock: Instant,
     /// The version call of a runtime that came back.
-    asking: Option<JoinHandle<Result<cri::Version, String>>>,
+    asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
 }
 
 impl Session {
@@ -76,7 +80,8 @@ impl Session {
             runtime: None,
             runtime_pid: 0,
             next_tick: start + TICK,
-            next_look: start,
+            next_look: start + LOOK,
+            next_search: start,
             next_clock: start + CLOCK,
             asking: None,
         };
@@ -96,14 +101,15 @@ impl Session {
     /// When the kernel's rings cannot be read any more.
     pub async fn next(&mut self) -> Result<Vec<Record>, ProbeError> {
         loop {
-            let woken = tokio::time::timeout_at(self.next_tick, self.rings.ready()).await;
-            if let Ok(ready) = woken {
-                ready.map_err(ProbeError::Rings)?;
-                tokio::time::sleep(GATHER).await;
+            if let Ok(urgent) = tokio::time::timeout_at(self.next_look, self.rings.urgent()).await {
+                urgent.map_err(ProbeError::Rings)?;
             }
+            self.next_look = Instant::now() + LOOK;
+            // What is older than this and written by now is in the rings: time first, then the drain.
+            let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
             self.drain();
-            if self.runtime.is_none() && Instant::now() >= self.next_look {
-                self.next_look = Instant::now() + LOOK;
+            if self.runtime.is_none() && Instant::now() >= self.next_search {
+                self.next_search = Instant::now() + SEARCH;
                 // Not there yet, or going again: the next look will tell.
                 if let Ok(found) = self.register(now(), false) {
                     self.merge.extend(found);
@@ -112,7 +118,6 @@ impl Session {
                     self.mark(mark::ATTACHED);
                 }
             }
-            let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
             let tick = Instant::now() >= self.next_tick;
             if tick {
                 self.next_tick = Instant::now() + TICK;
