@@ -1,9 +1,11 @@
 //! The built binary, without privileges and without a node: usage, bad input, closed outputs.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 fn podlapse(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
@@ -36,6 +38,7 @@ fn wrong_usage_is_2() {
     for arguments in [
         &["bogus"][..],
         &["trace", "--pod", "noslash"],
+        &["trace", "--uid", ""],
         &["trace", "--next", "0"],
         &["trace", "--settle", "2"],
         &["trace", "--socket", "relative.sock"],
@@ -121,6 +124,64 @@ fn stdout_that_takes_nothing() {
     drop(reader);
     let output = podlapse(&["man"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "a reader that had enough is no failure");
+}
+
+/// A recording whose run saw nothing.
+const NO_RECORDS: &[u8] = b"podlapse-recording 1\n{\"tool\":\"t\",\"created\":\"\",\"arguments\":[],\"settle_ns\":0}\n";
+
+#[test]
+fn a_recording_without_starts() {
+    let start = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/start-v1.plr");
+    fails(&["replay", start, "--pod", "no/such"], 1, &["no pod start in the recording matches", "--all"]);
+    let whole = fs::read(start).unwrap();
+    let body = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1).unwrap().0 + 1;
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty");
+    // A frame without content.
+    let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x00, 0x01, 0x00, 0x00];
+    fs::write(&empty, [&whole[..body], &frame].concat()).unwrap();
+    fails(&["replay", text(&empty), "--all"], 1, &["holds no pod start"]);
+}
+
+#[test]
+fn a_file_that_may_not_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 0; exec \"$0\" completions bash > out", env!("CARGO_BIN_EXE_podlapse")]);
+    let output = limited.current_dir(dir.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {stderr}", output.status);
+    assert!(stderr.contains("cannot write to stdout: File too large"), "{stderr}");
+}
+
+/// Under `nohup` the end of the session ends nothing; otherwise the second signal does, at once.
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    for (trap, ended) in [("", true), ("trap '' HUP; ", false)] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{trap}exec \"$0\" replay /dev/stdin"), env!("CARGO_BIN_EXE_podlapse")]);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(NO_RECORDS).unwrap();
+        while !catches_interrupt(child.id()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        for _ in 0..2 {
+            rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let running = child.try_wait().unwrap().is_none();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((running, output.status.code()), (!ended, Some(1)), "{trap}");
+    }
+}
+
+fn catches_interrupt(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> 1 & 1 == 1
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{PodName, Span};
@@ -135,7 +136,7 @@ pub(super) struct Starts {
     #[arg(long, value_name = "NS/NAME", help_heading = "Which starts")]
     pub(super) pod: Option<PodName>,
     /// Only starts of the pod with this UID
-    #[arg(long, value_name = "UID", help_heading = "Which starts")]
+    #[arg(long, value_name = "UID", value_parser = NonEmptyStringValueParser::new(), help_heading = "Which starts")]
     pub(super) uid: Option<String>,
     /// How many starts [default: 1; with COMMAND or in replay: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which starts")]

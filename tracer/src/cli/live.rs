@@ -11,7 +11,7 @@ use super::run::{Ending, Limits, Run, Summary};
 use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
-use crate::probe::{self, Options, ProbeError, Session, Status};
+use crate::probe::{self, Options, Session, Status};
 use crate::recording::Writer;
 
 /// A source that is the running kernel.
@@ -29,20 +29,8 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;
     }
-    privileged()?;
     let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
     watch(plan, kernel).await
-}
-
-/// Said first: without privileges nothing else that may be wrong can be told.
-fn privileged() -> Result<(), ProbeError> {
-    let missing = probe::missing_capabilities();
-    let user = rustix::process::geteuid();
-    match () {
-        () if missing.is_empty() => Ok(()),
-        () if user.is_root() => Err(ProbeError::Capabilities(missing.join(", "))),
-        () => Err(ProbeError::NotRoot(user.as_raw())),
-    }
 }
 
 impl Kernel for Session {

@@ -62,6 +62,8 @@ enum Failure {
     #[error("the recording {} is incomplete: {}", .0.display(), .1)]
     RecordingIncomplete(PathBuf, WriteError),
     #[error("no pod start in the recording matches; --all prints every start that it holds")]
+    NothingMatches,
+    #[error("the recording holds no pod start: it ended before one was seen")]
     NothingRecorded,
     #[error("podlapse does not work here: what is marked BAD says what to do")]
     Unhealthy,
@@ -86,6 +88,10 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<Done, Failure> {
     // One thread: capabilities are a thread's own, and what podlapse drops has to be gone.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
+    {
+        let _inside = runtime.enter();
+        stop::outlive_file_limit().map_err(Failure::Signals)?;
+    }
     match command {
         Command::Replay(args) => runtime.block_on(replay::replay(&args)),
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),

@@ -33,7 +33,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         Ending::Failed(error) => return Err(error.into()),
     }
     if summary.printed == 0 {
-        return Err(Failure::NothingRecorded);
+        return Err(if args.all { Failure::NothingRecorded } else { Failure::NothingMatches });
     }
     Ok(Done)
 }

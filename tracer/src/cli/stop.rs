@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A flag that the first SIGINT, SIGTERM or SIGHUP sets; the second ends the process with code 1.
+/// A flag that the first SIGINT, SIGTERM or SIGHUP sets; the second ends the process with code 1. A SIGHUP that the
+/// caller ignores, as `nohup` does, stays ignored.
 ///
 /// A thread of its own watches for them, so that also a run that waits for a full pipe can be ended.
 ///
@@ -14,26 +15,34 @@ use tokio::signal::unix::{SignalKind, signal};
 /// When the handlers cannot be installed.
 pub(super) fn on_signal() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut signals = {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    for kind in kinds.into_iter().filter(|kind| *kind != SignalKind::hangup() || !ignored(*kind)) {
         let _inside = runtime.enter();
-        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal)
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        runtime.block_on(async {
-            let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else { return };
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
-                }
+        let (mut signals, flag) = (signal(kind)?, Arc::clone(&stop));
+        runtime.spawn(async move {
+            while signals.recv().await.is_some() {
                 if flag.swap(true, Ordering::Relaxed) {
                     std::process::exit(1);
                 }
             }
         });
-    })?;
+    }
+    std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     Ok(stop)
+}
+
+/// From now on a file that may grow no more (`ulimit -f`) is an error of the write; SIGXFSZ would end the process.
+///
+/// # Errors
+/// When the handler cannot be installed.
+pub(super) fn outlive_file_limit() -> io::Result<()> {
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
+}
+
+/// Whether the caller had this process ignore a signal.
+fn ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
 }

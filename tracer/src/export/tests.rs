@@ -265,7 +265,7 @@ fn tree_hostile_120() {
 
 #[test]
 fn any_width_fits_and_never_panics() {
-    for width in 0..300 {
+    for width in (0..300).chain([65_535, 65_536, 100_000, usize::MAX]) {
         for trace in [complete(), failed(), hostile()] {
             for charset in [Charset::Ascii, Charset::Unicode] {
                 tree(&trace, width, charset, false);

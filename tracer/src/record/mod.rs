@@ -241,7 +241,7 @@ pub struct Syscall {
 impl Syscall {
     /// The errno of a failure.
     pub fn errno(&self) -> Option<i32> {
-        (self.ret < 0).then(|| i32::try_from(-self.ret).unwrap_or(i32::MAX))
+        (self.ret < 0).then(|| i32::try_from(self.ret.unsigned_abs()).unwrap_or(i32::MAX))
     }
 }
 

@@ -54,6 +54,21 @@ fn impossible_values_name_their_field() {
     assert_eq!(decode(&socket).unwrap_err().to_string(), "record field op has an impossible value");
 }
 
+/// No kernel gives such a result, but a recording may.
+#[test]
+fn an_impossible_result_has_an_errno() {
+    let mut syscall = samples().into_iter().find_map(|record| match record.event {
+        Event::Syscall(syscall) => Some(syscall),
+        _ => None,
+    });
+    let mut errno = |ret| {
+        let syscall = syscall.as_mut().unwrap();
+        syscall.ret = ret;
+        syscall.errno()
+    };
+    assert_eq!((errno(0), errno(3), errno(-2), errno(i64::MIN)), (None, None, Some(2), Some(i32::MAX)));
+}
+
 /// A `comm` that the kernel cut inside a character must not grow when it is read.
 #[test]
 fn comm_cut_inside_a_character() {

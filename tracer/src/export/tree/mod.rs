@@ -33,12 +33,15 @@ const FAINT: Style = Style::new().dimmed();
 /// Narrowest waterfall; a narrower terminal wraps.
 const MIN_WIDTH: usize = 48;
 
+/// Widest waterfall; beyond it a scale tells no more, and formatting takes no width above 65535.
+const MAX_WIDTH: usize = 1000;
+
 /// Writes the waterfall of `trace`.
 ///
 /// # Errors
 /// What `out` gives.
 pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result<()> {
-    let tree = Tree { width: tree.width.max(MIN_WIDTH), ..*tree };
+    let tree = Tree { width: tree.width.clamp(MIN_WIDTH, MAX_WIDTH), ..*tree };
     for line in flow(&head(trace, tree.charset), tree.width) {
         writeln!(out, "{}", tree.paint(HEAD, &line))?;
     }
