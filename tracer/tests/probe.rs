@@ -2,21 +2,29 @@
 //! is missing it says so and passes.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use podlapse::ids::Tgid;
 use podlapse::probe::{Options, ProbeError, Session, Status};
 use podlapse::record::{Direction, Event, Record, Role, SocketOp};
 
+/// Reads and writes as runtimes do, which are Go programs, by read and write: the standard library's streams receive
+/// and send.
+fn plain(stream: UnixStream) -> File {
+    File::from(OwnedFd::from(stream))
+}
+
 /// Answers nothing; each connection is read until it ends.
 fn serve(listener: UnixListener) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
+            let mut stream = plain(stream.unwrap());
             std::thread::spawn(move || {
                 let mut buffer = [0; 65_536];
                 while stream.read(&mut buffer).is_ok_and(|len| len > 0) {}
@@ -31,13 +39,21 @@ fn say(path: &Path, message: &[u8]) {
     std::thread::sleep(Duration::from_millis(50));
 }
 
+/// Whether a process is still taking hooks away.
+fn is_detaching() -> bool {
+    let names = std::fs::read_dir("/proc").unwrap().flatten();
+    names
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("comm")).ok())
+        .any(|name| name == "podlapse-detach\n")
+}
+
 #[tokio::test]
 async fn a_process_is_watched_from_its_sockets_to_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("runtime.sock");
     let listener = UnixListener::bind(&path).unwrap();
     serve(listener);
-    let mut early = UnixStream::connect(&path).unwrap();
+    let early = UnixStream::connect(&path).unwrap();
     std::thread::sleep(Duration::from_millis(50));
 
     let mut session = match Session::attach(Options { socket: Some(path.clone()) }).await {
@@ -54,7 +70,7 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     let me = Tgid(std::process::id());
     assert_eq!(session.runtime_pid(), me);
 
-    early.write_all(b"early").unwrap();
+    plain(early).write_all(b"early").unwrap();
     let large: Vec<u8> = (0..60_000u32).map(|byte| byte as u8).collect();
     say(&path, &large);
     let status = Command::new("/bin/sh")
@@ -67,6 +83,13 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     assert_eq!(status.code(), Some(3));
     let mut records = session.next().await.unwrap();
     records.extend(session.finish().await);
+    let end = Instant::now();
+    drop(session);
+    assert!(end.elapsed() < Duration::from_millis(1500), "detaching held this process up for {:?}", end.elapsed());
+    while is_detaching() {
+        assert!(end.elapsed() < Duration::from_secs(60), "the hooks are still attached");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 
     assert!(records.is_sorted_by_key(|record| record.at), "not in time order");
     assert!(matches!(records[0].event, Event::Node(_)));
