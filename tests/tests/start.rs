@@ -7,11 +7,8 @@ use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::{Cri, Node, Options, podlapse, trace};
 use serde_json::Value;
 
-async fn start_and_remove(node: &Node, pod: Pod, containers: &[Container]) -> Result<StartedPod> {
-    let mut cri = Cri::connect(&node.socket()).await?;
-    let started = cri.start_pod(&pod, containers).await?;
-    cri.remove_pod(&started.id, &pod.cgroup_parent).await?;
-    Ok(started)
+async fn start(node: &Node, pod: Pod, containers: &[Container]) -> Result<StartedPod> {
+    Cri::connect(&node.socket()).await?.start_pod(&pod, containers).await
 }
 
 /// What holds for every start of a pod with containers.
@@ -72,7 +69,7 @@ async fn a_pod_with_one_container() -> Result<()> {
     let mut container = Container::new("app");
     container.limits.memory = 64 << 20;
     let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
-    let started = start_and_remove(&node, pod, &[container]).await?;
+    let started = start(&node, pod, &[container]).await?;
     let traces = podlapse.traces()?;
 
     ensure!(traces.len() == 1, "{} traces", traces.len());
@@ -103,7 +100,7 @@ async fn a_pod_with_two_containers() -> Result<()> {
     let node = Node::start(Options::default())?;
     let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "2", "-o", "json"])?;
     let pod = Pod::new("pair", "shop")?.on_node(node.cgroup());
-    let started = start_and_remove(&node, pod, &[Container::new("one"), Container::new("two")]).await?;
+    let started = start(&node, pod, &[Container::new("one"), Container::new("two")]).await?;
     let traces = podlapse.traces()?;
     ensure!(traces.len() == 1, "{} traces", traces.len());
     is_the_start_of(&traces[0], &started)?;
@@ -116,7 +113,7 @@ async fn a_pod_with_the_nodes_network() -> Result<()> {
     let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json"])?;
     let mut pod = Pod::new("proxy", "kube-system")?.on_node(node.cgroup());
     pod.host_network = true;
-    let started = start_and_remove(&node, pod, &[Container::new("app")]).await?;
+    let started = start(&node, pod, &[Container::new("app")]).await?;
     let traces = podlapse.traces()?;
     ensure!(traces.len() == 1, "{} traces", traces.len());
     is_the_start_of(&traces[0], &started)?;
@@ -132,7 +129,7 @@ async fn a_recording_gives_the_same_bytes() -> Result<()> {
     let name = file.to_str().context("a temporary path is UTF-8")?;
     let podlapse = podlapse::attach(&node, &["record", name], &["--containers", "1", "-o", "json"])?;
     let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
-    let started = start_and_remove(&node, pod, &[Container::new("app")]).await?;
+    let started = start(&node, pod, &[Container::new("app")]).await?;
     let ended = podlapse.wait(std::time::Duration::from_secs(90))?;
     ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
     is_the_start_of(&ended.traces()?[0], &started)?;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -175,6 +176,8 @@ impl Pods {
                 writeln!(std::io::stdout(), "{}", serde_json::to_string(&started)?)?;
             }
             if !self.keep {
+                // StartContainer says OK before the entrypoint runs: a moment of life, for whoever watches.
+                tokio::time::sleep(Duration::from_millis(300)).await;
                 cri.clone().remove_pod(&started.id, &cgroup).await?;
             }
         }

@@ -248,7 +248,7 @@ impl Start {
     /// A container's init lives and has not yet run the entrypoint.
     fn is_entering(&self, units: &Units) -> bool {
         let mut live = self.containers.iter().filter(|c| !c.replaced).filter_map(|c| self.unit(c, units));
-        live.any(|unit| unit.init().is_some() && unit.entry.is_none() && unit.exit.is_none())
+        live.any(|unit| unit.init().is_some() && unit.entered().is_none() && unit.exit.is_none())
     }
 
     /// A StartContainer of it is over.
@@ -271,7 +271,11 @@ impl Start {
             Some((index, unit.died().filter(|_| told)?, unit))
         });
         if let Some((index, at, unit)) = dead {
+            let stopped = self.stopped.is_some_and(|stopped| stopped <= at);
             let (reason, message) = match (&unit.entry, &unit.exit) {
+                _ if stopped => {
+                    ("sandbox_stopped", "the sandbox was stopped before init ran the entrypoint".to_owned())
+                }
                 (Some(entry), _) => {
                     let errno = entry.errno.unwrap_or_default();
                     ("exec_failed", format!("exec of {} failed with errno {errno}", entry.path))

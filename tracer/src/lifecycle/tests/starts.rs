@@ -8,7 +8,7 @@ use super::{check, render};
 use crate::cri::{CallEvent, Field, Value};
 use crate::engine::Config;
 use crate::ids::MonotonicNs;
-use crate::record::{CgroupOp, Event, Role};
+use crate::record::{CgroupOp, Event, Exit, Role, Sys};
 use crate::trace::Outcome;
 
 fn one() -> Stream {
@@ -445,4 +445,30 @@ fn a_stop_that_comes_before_the_entrypoint_ran() {
     let traces = s.feed(Config::default());
     assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Complete));
     assert_eq!(traces[0].containers[0].exec.as_ref().map(|exec| exec.path.as_str()), Some("/bin/sleep"));
+}
+
+/// The kill of a stop interrupts the entrypoint's execve.
+#[test]
+fn a_stop_that_keeps_the_entrypoint_from_running() {
+    let whole = one().without(|at, _| at > 2_000_000);
+    let init = whole.items.iter().find_map(|(_, item)| match item {
+        Item::Record(r) if matches!(&r.event, Event::Exec(e) if e.container && e.filename == "/bin/sleep") => {
+            Some(r.tgid.0)
+        }
+        Item::Record(_) | Item::Call(_) => None,
+    });
+    let init = init.expect("an entrypoint");
+    let of_init =
+        |item: &Item| matches!(item, Item::Record(r) if r.tgid.0 == init && matches!(r.event, Event::Exec(_)));
+    let mut s = whole.without(|_, item| of_init(item));
+    s.offset = 1_200_000;
+    s.call((0, 300_000), "StopPodSandbox", &[(Field::SandboxId, &id("1a"))], &[]);
+    s.failing_sys((100_000, 100_100), (init, init), Sys::Execve, 0, ["/bin/sleep", "", ""], -4);
+    s.record(100_200, init, Event::Exit(Exit { status: None, signal: Some(9), comm: "runc:[2:INIT]".to_owned() }));
+    s.offset = 0;
+    s.tick(5_000_000);
+    let traces = s.feed(Config::default());
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Failed));
+    assert_eq!(traces[0].verdict.as_ref().map(|v| v.reason.as_str()), Some("sandbox_stopped"));
+    assert_eq!(traces[0].containers[0].exit.as_ref().map(|exit| exit.signal), Some(Some(9)));
 }
