@@ -1,7 +1,8 @@
 //! Member offsets of the running kernel, from its BTF. Pure: bytes in, offsets out.
 //!
 //! btfparse reads it. It finds types by name alone, be they a struct or a function (`signal`, `file`, `pid` are both),
-//! so the ids of the structs and typedefs are noted here.
+//! so the ids of the structs and typedefs are noted here. It keeps every type, with its names: for the 127 000 of a
+//! 6.18 kernel that is 140 ms of CPU and 60 MB, once at attach, given back before the first record.
 
 #![forbid(unsafe_code)]
 
