@@ -1,6 +1,7 @@
 //! podlapse's times of the CRI calls against two independent clocks: containerd's debug log and the client's own.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, Times};
@@ -53,14 +54,17 @@ impl Differences {
         self.0.entry(what).or_default().push(nanoseconds);
     }
 
-    fn print(&mut self) {
-        eprintln!("differences in µs, {STARTS} starts:            min   median      max");
+    /// Past the capture of a test's output: these figures are what the test is read for.
+    fn print(&mut self) -> std::io::Result<()> {
+        let mut out = std::io::stderr();
+        writeln!(out, "\ndifferences in µs, {STARTS} starts:              min   median      max")?;
         for (what, values) in &mut self.0 {
             values.sort_unstable();
             let us = |value: i128| value as f64 / 1e3;
             let (first, middle, last) = (values[0], values[values.len() / 2], values[values.len() - 1]);
-            eprintln!("{what:<40} {:>8.1} {:>8.1} {:>8.1}", us(first), us(middle), us(last));
+            writeln!(out, "{what:<40} {:>8.1} {:>8.1} {:>8.1}", us(first), us(middle), us(last))?;
         }
+        Ok(())
     }
 }
 
@@ -147,6 +151,6 @@ async fn calls_are_timed_as_others_time_them() -> Result<()> {
             before = seen.end;
         }
     }
-    differences.print();
+    differences.print()?;
     node.stop()
 }

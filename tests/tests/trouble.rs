@@ -32,6 +32,22 @@ fn a_socket_that_is_none() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn few_file_descriptors() -> Result<()> {
+    let doctor = |limit: &str| {
+        let script = format!("{limit} && exec \"$0\" doctor --hooks");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).arg(podlapse::binary()?).output().context("cannot run sh")
+    };
+    // A low soft limit is podlapse's to raise; a low hard one is for the user to hear of.
+    let soft = doctor("ulimit -Sn 64")?;
+    ensure!(soft.status.success(), "{}", String::from_utf8_lossy(&soft.stdout));
+    let hard = doctor("ulimit -n 20")?;
+    let text = String::from_utf8_lossy(&hard.stdout).to_lowercase();
+    ensure!(hard.status.code() == Some(1) && text.contains("too many open files"), "{}\n{text}", hard.status);
+    Ok(())
+}
+
 #[tokio::test]
 async fn no_such_start_within_the_timeout() -> Result<()> {
     let node = Node::start(Options::default())?;
@@ -71,7 +87,11 @@ async fn a_runtime_that_restarts() -> Result<()> {
     let mut cri = Cri::connect(&node.socket()).await?;
     let pod = Pod::new("after", "shop")?.on_node(node.cgroup());
     let started = cri.start_pod(&pod, &[Container::new("app")]).await?;
-    let traces = podlapse.traces()?;
+    let ended = podlapse.wait(Duration::from_secs(90))?;
+    for said in ["the runtime's process", "the runtime is back"] {
+        ensure!(ended.stderr.contains(said), "podlapse does not say {said:?}:\n{}", ended.stderr);
+    }
+    let traces = ended.traces()?;
     ensure!(traces.len() == 1 && traces[0]["pod"]["uid"] == started.uid, "{traces:?}");
     trace::sound(&traces[0])?;
     ensure!(traces[0]["outcome"] == "complete", "outcome {}", traces[0]["outcome"]);

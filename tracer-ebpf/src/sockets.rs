@@ -35,7 +35,7 @@ pub(crate) fn close_enter(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// Exits of accept4, dup, dup2, dup3, connect, bind.
+/// Exits of accept, accept4, listen, dup, dup2, dup3, connect, bind.
 #[tracepoint]
 pub(crate) fn sock_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
@@ -57,6 +57,7 @@ pub(crate) fn sock_exit(ctx: TracePointContext) -> u32 {
         socket_op::DUP => copied(tgid, &call, ret),
         socket_op::CONNECT => addressed(tgid, &call, ret, false),
         socket_op::BIND => addressed(tgid, &call, ret, true),
+        socket_op::LISTEN => listening(&call, ret),
         _ => {}
     }
     0
@@ -103,6 +104,15 @@ fn copied(tgid: u32, call: &Call, ret: i64) {
     let change =
         Change { op: socket_op::DUP, conn, fd: fd as i32, other_fd: call.args[0] as i32, ret: fd as i32, peer: 0 };
     emit(&change, 0);
+}
+
+/// A listener of the runtime is known since its bind; this is when clients can come.
+#[inline(always)]
+fn listening(call: &Call, ret: i64) {
+    if call.kind == fd_kind::LISTENER {
+        let fd = call.args[0] as i32;
+        emit(&Change { op: socket_op::LISTEN, conn: 0, fd, other_fd: -1, ret: ret as i32, peer: 0 }, name_of(call.id));
+    }
 }
 
 #[inline(always)]

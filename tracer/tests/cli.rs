@@ -199,3 +199,13 @@ fn without_privileges() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("not root") && stderr.contains("sudo"), "{stderr}");
 }
+
+#[test]
+fn a_command_that_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rec");
+    for name in ["/no/such/program", "no-such-program", text(dir.path())] {
+        fails(&["record", text(&file), "--", name], 1, &["cannot run", name]);
+        assert!(!file.exists(), "{name} leaves a recording");
+    }
+}

@@ -57,7 +57,7 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     std::thread::sleep(Duration::from_millis(50));
 
     let mut session = match Session::attach(Options { socket: Some(path.clone()) }).await {
-        Err(error @ (ProbeError::NotRoot(_) | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
+        Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
             return println!("skipped: {error}");
         }
         session => session.unwrap(),

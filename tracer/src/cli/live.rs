@@ -25,6 +25,7 @@ pub(super) trait Kernel: Source {
 
 /// Attaches and watches.
 pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
+    Command::check(plan.command)?;
     if let Some(path) = plan.recording {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;

@@ -78,9 +78,9 @@ impl Run {
         source: &mut S,
         mut limits: Limits,
     ) -> Result<(Ending<S::Error>, Summary), OutputError> {
-        let ending = self.until_it_ends(source, &mut limits).await?;
+        let ending = self.until_it_ends(source, &mut limits).await;
         let rest = source.finish().await;
-        if !matches!(ending, Ending::Done) {
+        if !matches!(ending, Ok(Ending::Done)) {
             for record in rest {
                 self.feed(record);
             }
@@ -89,6 +89,8 @@ impl Run {
             let finished = writer.finish();
             self.recording_failed = finished.err();
         }
+        // A stdout that is gone ends the run, not the recording.
+        let ending = ending?;
         let chosen = self.selector.count();
         let traces = self.selector.finish(self.engine.open());
         self.output.print(&traces)?;
@@ -113,6 +115,9 @@ impl Run {
                 if self.selector.done() {
                     return Ok(Ending::Done);
                 }
+            }
+            for text in source.news() {
+                self.say.line(&text);
             }
             self.output.print(&self.selector.overflow())?;
             if limits.stop.load(Ordering::Relaxed) {

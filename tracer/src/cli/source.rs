@@ -18,6 +18,11 @@ pub(super) trait Source {
     /// Adds a mark ([`tracer_ebpf::mark`]) with the time of this call to the records.
     fn mark(&mut self, what: u32);
 
+    /// What a person should hear besides the traces.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Ends it; gives the records that were on their way.
     async fn finish(&mut self) -> Vec<Record>;
 }
@@ -56,6 +61,10 @@ impl Source for Session {
 
     fn mark(&mut self, what: u32) {
         Session::mark(self, what);
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        Session::news(self)
     }
 
     async fn finish(&mut self) -> Vec<Record> {

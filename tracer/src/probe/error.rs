@@ -7,8 +7,15 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// Not root.
-    #[error("not root (effective uid {0}): loading BPF programs needs root; run podlapse with sudo")]
-    NotRoot(u32),
+    #[error(
+        "not root (effective uid {user}) and without {missing}: run podlapse with sudo, or give it these capabilities"
+    )]
+    NotRoot {
+        /// The effective uid.
+        user: u32,
+        /// What is not there.
+        missing: String,
+    },
     /// A capability is not there.
     #[error("missing {0}: run podlapse as root on the host, or give the container these capabilities (privileged)")]
     Capabilities(String),
@@ -56,6 +63,9 @@ pub enum ProbeError {
         "the kernel refused the BPF maps: {0}; before 5.11 they count against RLIMIT_MEMLOCK: raise it (`ulimit -l unlimited`) or give podlapse CAP_SYS_RESOURCE"
     )]
     Maps(String),
+    /// Too few descriptors.
+    #[error("too many open files: a run holds some 120; raise the limit (`ulimit -n 256`)")]
+    Files,
     /// Something else about the object.
     #[error("the BPF object could not be loaded: {0}")]
     Object(String),

@@ -1,9 +1,10 @@
 //! Loads the BPF object, attaches every hook that this kernel allows, and says why the others are refused.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 
-use aya::maps::{Array, HashMap as BpfHash, MapData};
+use aya::maps::{Array, HashMap as BpfHash, MapData, MapError};
 use aya::programs::{Program, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use tracer_ebpf::shared::{self, offset};
@@ -92,6 +93,7 @@ fn load() -> Result<Loaded, ProbeError> {
     }
     privileges::check()?;
     privileges::lift_memlock();
+    privileges::lift_files();
     let btf = read_btf(Path::new(BTF_PATH))?;
     let tracefs = Tracefs::open()?;
     let offsets = offsets(&btf, &tracefs)?;
@@ -166,9 +168,14 @@ fn key() -> u32 {
 
 fn object_error(error: EbpfError) -> ProbeError {
     match error {
+        EbpfError::MapError(MapError::CreateError { io_error, .. }) if is_files(&io_error) => ProbeError::Files,
         EbpfError::MapError(error) => ProbeError::Maps(chain(&error)),
         error => ProbeError::Object(chain(&error)),
     }
+}
+
+fn is_files(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMFILE)
 }
 
 /// An error with its causes, on one line; of a verifier log the end.

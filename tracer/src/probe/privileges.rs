@@ -11,6 +11,12 @@ use super::ProbeError;
 /// (the runtime's descriptors).
 const NEEDED: [Cap; 4] = [Cap::BPF, Cap::PERFMON, Cap::SYS_ADMIN, Cap::SYS_PTRACE];
 
+/// What a user other than root needs besides: tracefs and the runtime's socket are root's files.
+const NEEDED_BY_OTHERS: Cap = Cap::DAC_OVERRIDE;
+
+/// Descriptors that a run holds: programs, maps, one for each hook, and some to spare.
+const FILES: u64 = 256;
+
 /// What is kept while watching: a runtime that comes back is examined (SYS_PTRACE), its socket may belong to a group
 /// alone (DAC_OVERRIDE), and the programs' maps are written (BPF).
 const KEPT: [Cap; 3] = [Cap::SYS_PTRACE, Cap::DAC_OVERRIDE, Cap::BPF];
@@ -18,7 +24,8 @@ const KEPT: [Cap; 3] = [Cap::SYS_PTRACE, Cap::DAC_OVERRIDE, Cap::BPF];
 /// The capabilities that attaching needs and this thread does not have.
 pub fn missing_capabilities() -> Vec<String> {
     let effective = CapState::get_current().map(|state| state.effective).unwrap_or_default();
-    NEEDED.into_iter().filter(|cap| !effective.has(*cap)).map(|cap| format!("CAP_{cap:?}")).collect()
+    let others = (!rustix::process::geteuid().is_root()).then_some(NEEDED_BY_OTHERS);
+    NEEDED.into_iter().chain(others).filter(|cap| !effective.has(*cap)).map(|cap| format!("CAP_{cap:?}")).collect()
 }
 
 /// Refuses to go on where attaching cannot work.
@@ -29,7 +36,7 @@ pub(crate) fn check() -> Result<(), ProbeError> {
     }
     let user = rustix::process::geteuid();
     if !user.is_root() {
-        return Err(ProbeError::NotRoot(user.as_raw()));
+        return Err(ProbeError::NotRoot { user: user.as_raw(), missing: missing.join(", ") });
     }
     Err(ProbeError::Capabilities(missing.join(", ")))
 }
@@ -41,6 +48,16 @@ pub(crate) fn lift_memlock() {
     if rustix::process::setrlimit(Resource::Memlock, unlimited).is_err() {
         let limit = rustix::process::getrlimit(Resource::Memlock);
         let _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit });
+    }
+}
+
+/// Where the soft limit of open files is lower than what a run holds, it is raised as far as it may be.
+pub(crate) fn lift_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < FILES) {
+        let current = Some(limit.maximum.map_or(FILES, |maximum| maximum.min(FILES)));
+        // Where it stays too low, the kernel says so at the first descriptor that is one too many.
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }
 

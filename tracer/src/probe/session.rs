@@ -55,6 +55,7 @@ pub struct Session {
     next_clock: Instant,
     /// The version call of a runtime that came back.
     asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
+    news: Vec<String>,
 }
 
 impl Session {
@@ -84,12 +85,13 @@ impl Session {
             next_search: start,
             next_clock: start + CLOCK,
             asking: None,
+            news: Vec::new(),
         };
         let at = now();
         let found = session.register(at, true)?;
         let version = cri::version(&session.socket).await;
         // The engine must know whose call that was before it sees its bytes: the records before it are older.
-        session.node(at, version.unwrap_or_default());
+        session.answer(at, version);
         session.merge.extend(found);
         session.mark(mark::ATTACHED);
         Ok(session)
@@ -112,6 +114,7 @@ impl Session {
                 self.next_search = Instant::now() + SEARCH;
                 // Not there yet, or going again: the next look will tell.
                 if let Ok(found) = self.register(now(), false) {
+                    self.news.push(format!("the runtime is back, as process {}", self.runtime_pid));
                     self.merge.extend(found);
                     let socket = self.socket.clone();
                     self.asking = Some(tokio::spawn(async move { cri::version(&socket).await }));
@@ -160,6 +163,11 @@ impl Session {
         &self.hooks
     }
 
+    /// What a person should hear of the runtime since the last such question.
+    pub fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
     /// The runtime's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -183,6 +191,8 @@ impl Session {
             // A map that cannot be read now will fail the next registration, which says so.
             let _ = register::forget(&mut self.loaded, runtime);
             self.runtime = None;
+            let (pid, socket) = (runtime.pid, self.socket.display());
+            self.news.push(format!("the runtime's process {pid} ended; waiting for one that listens on {socket}"));
         }
     }
 
@@ -209,10 +219,19 @@ impl Session {
     /// What a runtime that came back calls itself, once it has said so.
     async fn answered(&mut self) {
         if let Some(asking) = self.asking.take_if(|asking| asking.is_finished())
-            && let Ok(Ok(version)) = asking.await
+            && let Ok(version) = asking.await
         {
-            self.node(now(), version);
+            self.answer(now(), version);
         }
+    }
+
+    fn answer(&mut self, at: MonotonicNs, version: Result<cri::Version, cri::VersionError>) {
+        let version = version.unwrap_or_else(|error| {
+            let socket = self.socket.display();
+            self.news.push(format!("the CRI call Version on {socket} failed, is that a runtime's socket? ({error})"));
+            cri::Version::default()
+        });
+        self.node(at, version);
     }
 
     fn node(&mut self, at: MonotonicNs, version: cri::Version) {

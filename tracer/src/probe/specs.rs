@@ -3,7 +3,8 @@
 //!
 //! A hook costs each of its syscalls on the whole node about 110 ns, and the kernel some 50 ms when it goes. So the
 //! table holds what runtimes do, and every CRI runtime there is (containerd, CRI-O, cri-dockerd) is a Go program: its
-//! sockets are read by read, written by write or writev, accepted by accept4, and named by the bind before the listen.
+//! sockets are read by read and written by write or writev; recvfrom, sendto and their like, which servers of all kinds
+//! call all the time, are not watched.
 //! Not watched: fcntl(F_DUPFD), a call that Go programs make for each descriptor of theirs, while a copy of a CRI or
 //! shim connection is made by none. (Were one made, its bytes would be missed; none would be taken for another's, for
 //! what closes or replaces a number is watched.)
@@ -107,6 +108,8 @@ pub(crate) fn all() -> Vec<Watched> {
             .required(),
         io("writev", libc::SYS_writev, 3, write, shape::IOVEC),
         socket("accept4", libc::SYS_accept4, 4, socket_op::ACCEPT).required(),
+        socket("accept", libc::SYS_accept, 3, socket_op::ACCEPT),
+        socket("listen", libc::SYS_listen, 2, socket_op::LISTEN),
         socket("connect", libc::SYS_connect, 3, socket_op::CONNECT).enter(Some("addr_enter")),
         socket("bind", libc::SYS_bind, 3, socket_op::BIND).enter(Some("addr_enter")),
         socket("close", libc::SYS_close, 1, socket_op::CLOSE).enter(Some("close_enter")).exit(None).required(),
