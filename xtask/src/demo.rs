@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// podlapse's output format
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["tree", "json"])]
     output: Option<String>,
 
     /// More arguments for `podlapse trace`
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node])?;
-    eprintln!("demo: building podlapse");
+    eprintln!("demo: building podlapse (some two minutes the first time)");
     sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"]))?;
 
     let podlapse = workspace.built("podlapse");

@@ -22,7 +22,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Bring a node up, run a command beside it, take the node down
+    /// Bring a node up, run a command beside it, take the node down.
+    ///
+    /// The command finds the node in PODLAPSE_SOCKET, PODLAPSE_CONTAINERD_PID, PODLAPSE_NODE_DIR and PODLAPSE_CGROUP;
+    /// the word `{socket}` in it is replaced by the socket's path.
     Run(Run),
     /// Run sample pods on a CRI socket
     Pod(Pods),
@@ -30,8 +33,6 @@ enum Task {
     Part(janitor::Role),
 }
 
-/// The command finds the node in `PODLAPSE_SOCKET`, `PODLAPSE_CONTAINERD_PID`, `PODLAPSE_NODE_DIR`
-/// and `PODLAPSE_CGROUP`; the word `{socket}` in it is replaced by the socket's path.
 #[derive(Debug, clap::Args)]
 struct Run {
     /// Sample pods to have on the node before the command starts

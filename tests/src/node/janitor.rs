@@ -16,11 +16,13 @@ use crate::{cgroup, signals};
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Role {
     /// Cleans up after the node
+    #[command(hide = true)]
     Janitor {
         /// Put the node in a pid namespace
         #[arg(long)]
         pid_namespace: bool,
     },
+    #[command(hide = true)]
     /// Pid 1 of the node's pid namespace
     Init {
         /// The node's folder
@@ -28,6 +30,7 @@ pub enum Role {
         /// The node's cgroup
         cgroup: String,
     },
+    #[command(hide = true)]
     /// Runs containerd in namespaces of its own
     Keeper {
         /// The node's folder

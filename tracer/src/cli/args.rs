@@ -48,7 +48,9 @@ pub(super) enum Command {
 
 const TRACE: &str = "\
 In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes \
-to stderr. Ctrl-C prints what is known; a second Ctrl-C ends at once.
+to stderr, and its exit code is said there, not returned. Ctrl-C prints what is known; a second Ctrl-C ends at once. In \
+the last line, `named` is the share of the time that belongs to a stage both of whose edges were seen, and `probes` the \
+kernel interface that was used.
 
 Examples:
   podlapse trace                               the next pod start on this node
@@ -168,7 +170,7 @@ impl Starts {
 #[derive(Debug, Args)]
 pub(super) struct Live {
     /// The runtime's CRI socket: a path, or `auto` for the first of containerd, k3s, rke2, microk8s, k0s, CRI-O
-    #[arg(long, value_name = "PATH", default_value = "auto")]
+    #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
     /// Give up after so long; with COMMAND, so long after its end
     #[arg(long, value_name = "DURATION", default_value = "5m")]

@@ -34,7 +34,7 @@ impl Command {
         } else {
             let path = env::var_os("PATH").unwrap_or_default();
             let found = env::split_paths(&path).map(|dir| runs(&dir.join(name))).find(Result::is_ok);
-            found.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+            found.unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::NotFound, "no such program in PATH")))
         };
         found.map_err(|error| CommandError { name: name.to_string_lossy().into_owned(), error })
     }

@@ -102,20 +102,20 @@ fn tree_complete_60() {
         60,
         Charset::Ascii,
         expect![[r#"
-        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55
-        node worker-1  containerd 1.7.27  complete
-                         0         640.0 ms
-        * RunPodSandbox  ############         412.0 ms  64.3% OK
-        *  netns         #                    6.000 ms   0.9%
-        *  cni           ######               178.0 ms  27.8%
-        *   bridge       #####                161.0 ms  25.1% exit 0
-             host-local  --                   13.00 ms   2.0% exit 0
-            portmap          --               17.00 ms   2.6% exit 0
-        * CreateCon~iner            ###       55.00 ms   8.5% OK
-        * StartContainer              #####   168.0 ms  26.2% OK
-        *  exec /bi~leep                  |       0 ns   0.0%
-        total 640.0 ms  named 64.3%  lost 0  probes tracepoint
-    "#]],
+            pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55
+            node worker-1  containerd 1.7.27  complete
+                             0         640.0 ms
+            * RunPodSandbox  ############         412.0 ms  64.4% OK
+            *  netns         #                    6.000 ms   0.9%
+            *  cni           ######               178.0 ms  27.8%
+            *   bridge       #####                161.0 ms  25.2% exit 0
+                 host-local  --                   13.00 ms   2.0% exit 0
+                portmap          --               17.00 ms   2.7% exit 0
+            * CreateCon~iner            ###       55.00 ms   8.6% OK
+            * StartContainer              #####   168.0 ms  26.3% OK
+            *  exec /bi~leep                  |       0 ns   0.0%
+            total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+        "#]],
     );
 }
 
@@ -126,20 +126,20 @@ fn tree_complete_80() {
         80,
         Charset::Unicode,
         expect![[r#"
-        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  node worker-1
-        containerd 1.7.27  complete
-                            0                          640.0 ms
-        ● RunPodSandbox     ███████████████████████               412.0 ms  64.3% OK
-        ●   netns           █                                     6.000 ms   0.9%
-        ●   cni             ███████████                           178.0 ms  27.8%
-        ●     bridge        ██████████                            161.0 ms  25.1% exit 0
-                host-local   ▒▒                                   13.00 ms   2.0% exit 0
-              portmap                ▒▒                           17.00 ms   2.6% exit 0
-        ● CreateContainer                         ████            55.00 ms   8.5% OK
-        ● StartContainer                             ██████████   168.0 ms  26.2% OK
-        ●   exec /bin/sleep                                   │       0 ns   0.0%
-        total 640.0 ms  named 64.3%  lost 0  probes tracepoint
-    "#]],
+            pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  node worker-1
+            containerd 1.7.27  complete
+                                0                          640.0 ms
+            ● RunPodSandbox     ███████████████████████               412.0 ms  64.4% OK
+            ●   netns           █                                     6.000 ms   0.9%
+            ●   cni             ███████████                           178.0 ms  27.8%
+            ●     bridge        ██████████                            161.0 ms  25.2% exit 0
+                    host-local   ▒▒                                   13.00 ms   2.0% exit 0
+                  portmap                ▒▒                           17.00 ms   2.7% exit 0
+            ● CreateContainer                         ████            55.00 ms   8.6% OK
+            ● StartContainer                             ██████████   168.0 ms  26.3% OK
+            ●   exec /bin/sleep                                   │       0 ns   0.0%
+            total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+        "#]],
     );
 }
 
@@ -150,19 +150,19 @@ fn tree_complete_120() {
         120,
         Charset::Ascii,
         expect![[r#"
-        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  node worker-1  containerd 1.7.27  complete
-                            0                                                          640.0 ms
-        * RunPodSandbox     ############################################                          412.0 ms  64.3% OK
-        *   netns           #                                                                     6.000 ms   0.9%
-        *   cni             ####################                                                  178.0 ms  27.8%
-        *     bridge        ##################                                                    161.0 ms  25.1% pid 901 exit 0
-                host-local     --                                                                 13.00 ms   2.0% pid 907 exit 0
-              portmap                        ---                                                  17.00 ms   2.6% pid 911 exit 0
-        * CreateContainer                                              #######                    55.00 ms   8.5% OK
-        * StartContainer                                                     ##################   168.0 ms  26.2% OK
-        *   exec /bin/sleep                                                                   |       0 ns   0.0%
-        total 640.0 ms  named 64.3%  lost 0  probes tracepoint
-    "#]],
+            pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  node worker-1  containerd 1.7.27  complete
+                                0                                                          640.0 ms
+            * RunPodSandbox     ############################################                          412.0 ms  64.4% OK
+            *   netns           #                                                                     6.000 ms   0.9%
+            *   cni             ####################                                                  178.0 ms  27.8%
+            *     bridge        ##################                                                    161.0 ms  25.2% pid 901 exit 0
+                    host-local     --                                                                 13.00 ms   2.0% pid 907 exit 0
+                  portmap                        ---                                                  17.00 ms   2.7% pid 911 exit 0
+            * CreateContainer                                              #######                    55.00 ms   8.6% OK
+            * StartContainer                                                     ##################   168.0 ms  26.3% OK
+            *   exec /bin/sleep                                                                   |       0 ns   0.0%
+            total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+        "#]],
     );
 }
 
@@ -173,19 +173,19 @@ fn tree_failed_80() {
         80,
         Charset::Ascii,
         expect![[r#"
-        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  attempt 2
-        node worker-1  containerd 1.7.27  failed
-                        0                             640.0 ms
-        * RunPodSandbox ######################################   640.0 ms 100.0% UNKNOWN
-            ! UNKNOWN (2): failed to setup network for sandbox "abab": plugin
-            type="bridge" name="podnet" failed (add): failed to allocate for range 0:
-            no IP addresses available in range set: 10.88.0.1-10.88.0.254
-        *   cni          ###################################     580.0 ms  90.6%
-        *     bridge     ###################################     580.0 ms  90.6% exit 1
-                ! /opt/cni/bin/bridge (pid 901): exit status 1
-        failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
-        total 640.0 ms  named 64.3%  lost 0  probes tracepoint
-    "#]],
+            pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  attempt 2
+            node worker-1  containerd 1.7.27  failed
+                            0                             640.0 ms
+            * RunPodSandbox ######################################   640.0 ms 100.0% UNKNOWN
+                ! UNKNOWN (2): failed to setup network for sandbox "abab": plugin
+                type="bridge" name="podnet" failed (add): failed to allocate for range 0:
+                no IP addresses available in range set: 10.88.0.1-10.88.0.254
+            *   cni          ###################################     580.0 ms  90.6%
+            *     bridge     ###################################     580.0 ms  90.6% exit 1
+                    ! /opt/cni/bin/bridge (pid 901): exit status 1
+            failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
+            total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+        "#]],
     );
 }
 
@@ -196,17 +196,17 @@ fn tree_failed_120() {
         120,
         Charset::Unicode,
         expect![[r#"
-        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  attempt 2  node worker-1  containerd 1.7.27  failed
-                        0                                                              640.0 ms
-        ● RunPodSandbox ███████████████████████████████████████████████████████████████████████   640.0 ms 100.0% UNKNOWN
-            ! UNKNOWN (2): failed to setup network for sandbox "abab": plugin type="bridge" name="podnet" failed (add): failed
-            to allocate for range 0: no IP addresses available in range set: 10.88.0.1-10.88.0.254
-        ●   cni           █████████████████████████████████████████████████████████████████       580.0 ms  90.6%
-        ●     bridge      █████████████████████████████████████████████████████████████████       580.0 ms  90.6% pid 901 exit 1
-                ! /opt/cni/bin/bridge (pid 901): exit status 1
-        failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
-        total 640.0 ms  named 64.3%  lost 0  probes tracepoint
-    "#]],
+            pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  attempt 2  node worker-1  containerd 1.7.27  failed
+                            0                                                              640.0 ms
+            ● RunPodSandbox ███████████████████████████████████████████████████████████████████████   640.0 ms 100.0% UNKNOWN
+                ! UNKNOWN (2): failed to setup network for sandbox "abab": plugin type="bridge" name="podnet" failed (add): failed
+                to allocate for range 0: no IP addresses available in range set: 10.88.0.1-10.88.0.254
+            ●   cni           █████████████████████████████████████████████████████████████████       580.0 ms  90.6%
+            ●     bridge      █████████████████████████████████████████████████████████████████       580.0 ms  90.6% pid 901 exit 1
+                    ! /opt/cni/bin/bridge (pid 901): exit status 1
+            failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
+            total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+        "#]],
     );
 }
 
@@ -222,7 +222,7 @@ fn tree_hostile_60() {
             * RunPodSandbox #################>   300.0 ms 100.0% open
             *  sandbox      #                    1.000 ms   0.3% 99
                  ! 99 (99): no message
-               cni          ----------------->   290.0 ms  96.6% open
+               cni          ----------------->   290.0 ms  96.7% open
                 a-plugi~nds  -                   1.000 ms   0.3% SIGKILL
                   ! /opt/cni/bin/a-plugin-with-a-very-long-name-that-nev
                   er-ends (pid 9): killed by SIGKILL
@@ -250,7 +250,7 @@ fn tree_hostile_120() {
             ● RunPodSandbox                          ██████████████████████████████████████████████▶   300.0 ms 100.0% open
             ●   sandbox                              █                                                 1.000 ms   0.3% 99
                   ! 99 (99): no message
-                cni                                   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▶   290.0 ms  96.6% open
+                cni                                   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▶   290.0 ms  96.7% open
                   a-plugin-with-a-very-l…-never-ends    ▒                                              1.000 ms   0.3% pid 9 SIGKILL
                     ! /opt/cni/bin/a-plugin-with-a-very-long-name-that-never-ends (pid 9): killed by SIGKILL
                   runc create                                                                      ▶   1.000 ms   0.3% open

@@ -222,7 +222,8 @@ impl Unit {
 
     /// Remembers a value written to one of its cgroup files.
     pub(super) fn limit(&mut self, write: &CgroupWrite) {
-        if write.ret < 0 || is_membership(&write.file) || write.file.starts_with("devices.") {
+        let other = ["devices.", "cgroup."].iter().any(|family| write.file.starts_with(family));
+        if write.ret < 0 || is_membership(&write.file) || other {
             return;
         }
         if self.limits.len() >= MAX_LIMITS && !self.limits.contains_key(&write.file) {

@@ -11,6 +11,9 @@ const VERSION: &str = "0.10.3";
 
 pub(super) fn ensure(tools: &Tools) -> Result<()> {
     let keys = [tools.path("bin/bpf-linker")];
+    if !keys[0].exists() {
+        eprintln!("setup: bpf-linker: cargo builds it, which takes a minute or two");
+    }
     tools.piece("bpf-linker", VERSION, &keys, || {
         let root = &tools.workspace.tools;
         sh::loud(

@@ -47,7 +47,7 @@ fn privileges() -> Check {
         }
         () => {
             let found = format!("uid {}, without {}", user.as_raw(), missing.join(", "));
-            Check::bad("privileges", found, "run podlapse as root (sudo), in a container privileged")
+            Check::bad("privileges", found, "run podlapse as root (sudo); in a container, make it privileged")
         }
     }
 }

@@ -126,8 +126,9 @@ fn foot(trace: &Trace, charset: Charset) -> Vec<String> {
     parts
 }
 
-/// Share with one decimal, cut; of nothing it is everything.
+/// Share with one decimal, rounded; of nothing it is everything.
 fn percent(part: u64, whole: u64) -> String {
-    let mille = (u128::from(part) * 1000).checked_div(u128::from(whole)).unwrap_or(1000).min(1000);
+    let mille =
+        (u128::from(part) * 1000 + u128::from(whole / 2)).checked_div(u128::from(whole)).unwrap_or(1000).min(1000);
     format!("{}.{}%", mille / 10, mille % 10)
 }

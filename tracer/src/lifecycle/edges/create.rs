@@ -142,7 +142,7 @@ impl<'a> Edges<'a> {
         let pivoted = Interval { errno, ..Interval::seen(pivot.enter, end) };
         self.span(parent, "oci.create.pivot", "pivot_root", pivoted, None);
         if let Some(interval) = behind {
-            self.span(parent, "oci.create.mounts", "masked and read-only paths", interval, None);
+            self.span(parent, "oci.create.mounts", "masked paths", interval, None);
         }
     }
 }

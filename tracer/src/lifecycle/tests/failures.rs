@@ -90,7 +90,7 @@ fn the_entrypoint_fails_to_exec() {
                   sandbox.oci.create.mounts 53000..54200 self 1200 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                 sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
                 sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
               kubelet.gap (between calls) 76000..80000 self 4000 *
@@ -105,7 +105,7 @@ fn the_entrypoint_fails_to_exec() {
                   container.start.oci.create.mounts 104000..105200 self 1200 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-                  container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+                  container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
                 container.start.oci.start (runc start) 114000..117100 self 3100 pid 1124 *
                 container.exec (/bin/app) 117100..117100 self 0 pid 1123 errno 8
@@ -226,27 +226,27 @@ fn podlapse_comes_in_the_middle() {
     check(
         s,
         expect![[r#"
-        partial ?/? total 52000 named 12300
-          container.create (CreateContainer) 0..8000 self 8000 code 0 *
-          kubelet.gap (between calls) 8000..10000 self 2000 *
-          container.start (StartContainer) 10000..52000 self 18800 code 0 *
-            container.start.shim (shim start) 11000..13000 self 2000 pid 1130 *
-            container.start.rootfs (mount rootfs) 15200..15400 self 200 *
-            container.start.oci.create (runc create) 16000..31000 self 10900 pid 1120 *
-              container.start.oci.create.self_clone (self clone) 18200..19200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 18500..18900 self 0
-              container.start.oci.create.namespaces 20100..21000 self 900 *
-              container.start.oci.create.mounts 24000..25200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 26000..26300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 27000..27600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 28000..28100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 31000..34000 self 3000 *
-            container.start.oci.start (runc start) 34000..37000 self 3000 pid 1124 *
-            container.exec (/bin/app) 37000..37000 self 0 pid 1123
-        sandbox 1a pid ? shim ?
-        container app 1c1 pid 1123 exec /bin/app at 37000 [cpu.max=50000 100000, memory.max=134217728]
-        quality lost 0 undecoded 0 notes ["begins_in_the_middle"]
-    "#]],
+            partial ?/? total 52000 named 12300
+              container.create (CreateContainer) 0..8000 self 8000 code 0 *
+              kubelet.gap (between calls) 8000..10000 self 2000 *
+              container.start (StartContainer) 10000..52000 self 18800 code 0 *
+                container.start.shim (shim start) 11000..13000 self 2000 pid 1130 *
+                container.start.rootfs (mount rootfs) 15200..15400 self 200 *
+                container.start.oci.create (runc create) 16000..31000 self 10900 pid 1120 *
+                  container.start.oci.create.self_clone (self clone) 18200..19200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 18500..18900 self 0
+                  container.start.oci.create.namespaces 20100..21000 self 900 *
+                  container.start.oci.create.mounts 24000..25200 self 1200 *
+                  container.start.oci.create.limits (cgroup limits) 26000..26300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 27000..27600 self 600 *
+                  container.start.oci.create.mounts (masked paths) 28000..28100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 31000..34000 self 3000 *
+                container.start.oci.start (runc start) 34000..37000 self 3000 pid 1124 *
+                container.exec (/bin/app) 37000..37000 self 0 pid 1123
+            sandbox 1a pid ? shim ?
+            container app 1c1 pid 1123 exec /bin/app at 37000 [cpu.max=50000 100000, memory.max=134217728]
+            quality lost 0 undecoded 0 notes ["begins_in_the_middle"]
+        "#]],
     );
 }
 
@@ -315,7 +315,7 @@ fn signs_are_lost() {
                   sandbox.oci.create.mounts 53000..54200 self 1200 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                 sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
                 sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
               kubelet.gap (between calls) 76000..80000 self 4000 *

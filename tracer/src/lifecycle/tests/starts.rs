@@ -46,7 +46,7 @@ fn containerd_1_6() {
                   sandbox.oci.create.mounts 55000..56200 self 1200 *
                   sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
-                  sandbox.oci.create.mounts (masked and read-only paths) 59000..59100 self 100 *
+                  sandbox.oci.create.mounts (masked paths) 59000..59100 self 100 *
                 sandbox.oci.fifo_wait (waiting for start) 62000..65000 self 3000 *
                 sandbox.oci.start (runc start) 65000..68000 self 3000 pid 1024 *
               kubelet.gap (between calls) 78000..82000 self 4000 *
@@ -62,7 +62,7 @@ fn containerd_1_6() {
                   container.start.oci.create.mounts 106000..107200 self 1200 *
                   container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
-                  container.start.oci.create.mounts (masked and read-only paths) 110000..110100 self 100 *
+                  container.start.oci.create.mounts (masked paths) 110000..110100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 113000..116000 self 3000 *
                 container.start.oci.start (runc start) 116000..119000 self 3000 pid 1124 *
                 container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
@@ -154,7 +154,7 @@ fn two_containers_and_a_pull() {
                   sandbox.oci.create.mounts 53000..54200 self 1200 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-                  sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                 sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
                 sandbox.oci.start (runc start) 63000..66000 self 3000 pid 2024 *
               kubelet.gap (between calls) 76000..77000 self 1000 *
@@ -172,7 +172,7 @@ fn two_containers_and_a_pull() {
                   container.start.oci.create.mounts 104000..105200 self 1200 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-                  container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+                  container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
                 container.start.oci.start (runc start) 114000..117000 self 3000 pid 2144 *
                 container.exec (/bin/first) 117000..117000 self 0 pid 2143
@@ -189,7 +189,7 @@ fn two_containers_and_a_pull() {
                   container.start.oci.create.mounts 164000..165200 self 1200 *
                   container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
-                  container.start.oci.create.mounts (masked and read-only paths) 168000..168100 self 100 *
+                  container.start.oci.create.mounts (masked paths) 168000..168100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 171000..174000 self 3000 *
                 container.start.oci.start (runc start) 174000..177000 self 3000 pid 2224 *
                 container.exec (/bin/second) 177000..177000 self 0 pid 2223
@@ -269,7 +269,7 @@ fn host_network() {
               sandbox.oci.create.mounts 53000..54200 self 1200 *
               sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
               sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked and read-only paths) 57000..57100 self 100 *
+              sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
             sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
             sandbox.oci.start (runc start) 63000..66000 self 3000 pid 3024 *
           kubelet.gap (between calls) 76000..80000 self 4000 *
@@ -285,7 +285,7 @@ fn host_network() {
               container.start.oci.create.mounts 104000..105200 self 1200 *
               container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
               container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-              container.start.oci.create.mounts (masked and read-only paths) 108000..108100 self 100 *
+              container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
             container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
             container.start.oci.start (runc start) 114000..117000 self 3000 pid 3124 *
             container.exec (/bin/app) 117000..117000 self 0 pid 3123
