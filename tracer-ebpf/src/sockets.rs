@@ -1,4 +1,5 @@
-//! The runtime's unix sockets: accept4, connect, dup, bind, close (kernel: `net/socket.c`, `fs/file.c`). A descriptor that is closed or reused must never be read as the connection it named before.
+//! The runtime's unix sockets: accept, accept4, listen, connect, dup, bind, close (kernel: `net/socket.c`, `fs/file.c`).
+//! A descriptor that is closed or reused must never be read as the connection it named before.
 
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::macros::tracepoint;
