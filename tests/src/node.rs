@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{cgroup, signals};
+use crate::signals;
 
 mod config;
 pub mod enter;
@@ -248,13 +248,6 @@ fn say(message: &Message) -> Result<()> {
 /// The cgroup of a pod as kubelet names it with the cgroupfs driver.
 pub fn pod_cgroup(node_cgroup: &str, uid: &str) -> String {
     format!("{node_cgroup}/kubepods/burstable/pod{uid}")
-}
-
-/// Makes a pod's cgroup as kubelet does before RunPodSandbox.
-pub fn create_pod_cgroup(node_cgroup: &str, uid: &str) -> Result<String> {
-    let path = pod_cgroup(node_cgroup, uid);
-    cgroup::create(&path)?;
-    Ok(path)
 }
 
 /// Removes a folder that may be gone already.

@@ -47,10 +47,10 @@ fn logged(log: &str, request: &str, reply: &str) -> Result<(i128, i128)> {
 }
 
 #[derive(Default)]
-struct Differences(BTreeMap<&'static str, Vec<i128>>);
+struct Differences(BTreeMap<String, Vec<i128>>);
 
 impl Differences {
-    fn add(&mut self, what: &'static str, nanoseconds: i128) {
+    fn add(&mut self, what: String, nanoseconds: i128) {
         self.0.entry(what).or_default().push(nanoseconds);
     }
 
@@ -94,54 +94,35 @@ async fn calls_are_timed_as_others_time_them() -> Result<()> {
         let offset = wall - i128::from(trace::monotonic(trace, &Value::from(0))?);
         let container = &pod.containers[0];
         let (sandbox, id) = (&pod.id, &container.id);
-        let calls: [(&'static [&'static str; 5], Times, String, String); 3] = [
+        let calls: [(&str, Times, String, String); 3] = [
             (
-                &[
-                    "RunPodSandbox",
-                    "RunPodSandbox request − client",
-                    "client − RunPodSandbox reply",
-                    "log − RunPodSandbox request",
-                    "RunPodSandbox reply − log",
-                ],
+                "RunPodSandbox",
                 pod.run,
                 format!("RunPodSandbox for &PodSandboxMetadata{{Name:{},Uid:{}", pod.name, pod.uid),
                 format!("returns sandbox id \\\"{sandbox}\\\""),
             ),
             (
-                &[
-                    "CreateContainer",
-                    "CreateContainer request − client",
-                    "client − CreateContainer reply",
-                    "log − CreateContainer request",
-                    "CreateContainer reply − log",
-                ],
+                "CreateContainer",
                 container.create,
                 format!("CreateContainer within sandbox \\\"{sandbox}\\\" for container"),
                 format!("returns container id \\\"{id}\\\""),
             ),
             (
-                &[
-                    "StartContainer",
-                    "StartContainer request − client",
-                    "client − StartContainer reply",
-                    "log − StartContainer request",
-                    "StartContainer reply − log",
-                ],
+                "StartContainer",
                 container.start,
                 format!("StartContainer for \\\"{id}\\\""),
                 format!("StartContainer for \\\"{id}\\\" returns successfully"),
             ),
         ];
         let mut before = 0;
-        for (names, client, request, reply) in &calls {
-            let [method, from_client, to_client, to_log, from_log] = **names;
+        for (method, client, request, reply) in &calls {
             let seen = seen(trace, method)?;
             let (log_start, log_end) = logged(&log, request, reply)?;
             let (start, end) = (i128::from(seen.start), i128::from(seen.end));
-            differences.add(from_client, start - i128::from(client.start.0));
-            differences.add(to_client, i128::from(client.end.0) - end);
-            differences.add(to_log, log_start - offset - start);
-            differences.add(from_log, end - (log_end - offset));
+            differences.add(format!("{method} request − client"), start - i128::from(client.start.0));
+            differences.add(format!("client − {method} reply"), i128::from(client.end.0) - end);
+            differences.add(format!("log − {method} request"), log_start - offset - start);
+            differences.add(format!("{method} reply − log"), end - (log_end - offset));
 
             // The order of things: the client asks, podlapse sees it, the server answers, the client has it.
             ensure!(client.start.0 <= seen.start, "{method} seen before it was sent");

@@ -10,7 +10,7 @@ use tracer_ebpf::{Bytes, MAX_PAYLOAD, counter, direction, kind};
 
 use crate::cgroup_files;
 use crate::kernel;
-use crate::maps::{self, BYTES, CALLS, CONNS, SPECS};
+use crate::maps::{self, BYTES, CONNS, SPECS};
 use crate::ring::{self, Slot};
 
 /// Buffers of a vectored call that are read; what the others hold is a gap.
@@ -46,11 +46,8 @@ pub(crate) fn write_exit(ctx: TracePointContext) -> u32 {
         moved(&ctx, id);
         return 0;
     }
-    // SAFETY: only the current thread writes its own entry.
-    let Some(call) = (unsafe { CALLS.get(id) }) else { return 0 };
-    let call = *call;
-    let _ = CALLS.remove(id);
-    if call.kind == fd_kind::CGROUP && call.nr == kernel::nr(&ctx) {
+    let Some(call) = maps::take_call(id, kernel::nr(&ctx)) else { return 0 };
+    if call.kind == fd_kind::CGROUP {
         cgroup_files::written(&call, kernel::ret(&ctx));
     }
     0
@@ -58,14 +55,8 @@ pub(crate) fn write_exit(ctx: TracePointContext) -> u32 {
 
 #[inline(always)]
 fn moved(ctx: &TracePointContext, id: u64) {
-    // SAFETY: only the current thread writes its own entry.
-    let Some(call) = (unsafe { CALLS.get(id) }) else { return };
-    let call = *call;
-    let _ = CALLS.remove(id);
     let nr = kernel::nr(ctx);
-    if nr != call.nr {
-        return;
-    }
+    let Some(call) = maps::take_call(id, nr) else { return };
     let Some(spec) = SPECS.get(nr) else { return };
     if spec.class != class::IO {
         return;

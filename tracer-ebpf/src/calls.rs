@@ -14,7 +14,7 @@ use crate::kernel;
 use crate::maps::{self, CALLS, Call, FDS, SPECS, TRACKED};
 use crate::ring;
 
-/// read, writev, accept4, dup, dup2, dup3: of the runtime.
+/// read, writev, accept, accept4, listen, dup, dup2, dup3: of the runtime.
 #[tracepoint]
 pub(crate) fn fd_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();

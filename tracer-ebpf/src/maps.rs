@@ -56,6 +56,15 @@ pub(crate) struct Call {
     pub(crate) kind: u32,
 }
 
+/// Ends what the current thread, `id`, began: its syscall `nr`. Another number is left from a call whose exit was missed.
+#[inline(always)]
+pub(crate) fn take_call(id: u64, nr: u32) -> Option<Call> {
+    // SAFETY: only the current thread writes its own entry.
+    let call = *unsafe { CALLS.get(id) }?;
+    let _ = CALLS.remove(id);
+    (call.nr == nr).then_some(call)
+}
+
 /// Whether the sockets of that process are watched.
 #[inline(always)]
 pub(crate) fn is_runtime(tgid: u32) -> bool {

@@ -9,7 +9,7 @@ use tracer_ebpf::shared::{Conn, Fd, Path, SUN_PATH, Tracked, class, fd_key, fd_k
 use tracer_ebpf::{Socket, counter, kind, role, socket_op};
 
 use crate::kernel;
-use crate::maps::{self, CALLS, CONNS, Call, FDS, PATHS, SPECS, TRACKED, WATCHED};
+use crate::maps::{self, CONNS, Call, FDS, PATHS, SPECS, TRACKED, WATCHED};
 use crate::ring::{self, Slot};
 
 const AF_UNIX: u16 = 1;
@@ -45,13 +45,7 @@ pub(crate) fn sock_exit(ctx: TracePointContext) -> u32 {
     if spec.class != class::SOCKET || (spec.code != socket_op::BIND && !maps::is_runtime((id >> 32) as u32)) {
         return 0;
     }
-    // SAFETY: only the current thread writes its own entry.
-    let Some(call) = (unsafe { CALLS.get(id) }) else { return 0 };
-    let call = *call;
-    let _ = CALLS.remove(id);
-    if nr != call.nr {
-        return 0;
-    }
+    let Some(call) = maps::take_call(id, nr) else { return 0 };
     let (tgid, ret) = ((id >> 32) as u32, kernel::ret(&ctx));
     match spec.code {
         socket_op::ACCEPT => accepted(tgid, &call, ret),

@@ -10,7 +10,7 @@ use tracer_ebpf::{MAX_STR, Namespaces, Syscall, counter, kind};
 
 use crate::calls;
 use crate::kernel;
-use crate::maps::{self, CALLS, Call, SPECS};
+use crate::maps::{self, Call, SPECS};
 use crate::ring::{self, Slot};
 
 const STR: u64 = MAX_STR as u64 + 1;
@@ -20,14 +20,8 @@ const SLOT: usize = size_of::<Syscall>() + 3 * (MAX_STR + 1);
 #[tracepoint]
 pub(crate) fn task_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
-    // SAFETY: only the current thread writes its own entry.
-    let Some(call) = (unsafe { CALLS.get(id) }) else { return 0 };
-    let call = *call;
-    let _ = CALLS.remove(id);
     let nr = kernel::nr(&ctx);
-    if nr != call.nr {
-        return 0;
-    }
+    let Some(call) = maps::take_call(id, nr) else { return 0 };
     let Some(spec) = SPECS.get(nr) else { return 0 };
     let ret = kernel::ret(&ctx);
     if spec.class == class::TASK && (ret < 0 || spec.flags & spec_flag::FAILED_ONLY == 0) {
