@@ -19,7 +19,7 @@ use super::loader::{self, Loaded, Plain};
 use super::proc::Proc;
 use super::sockets::{self, Found, Kind};
 use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
-use crate::record::{Event, Process, Record, Role, Socket, SocketOp};
+use crate::record::{Event, Process, Record, Role, Socket, SocketOp, socket_name};
 
 /// Keeps an entry that the programs made meanwhile.
 const NO_EXIST: u64 = 1;
@@ -204,10 +204,7 @@ fn descriptors(
             Kind::Listener => (SocketOp::Listen, ConnId(0)),
             Kind::Connection => (SocketOp::Found, ConnId(id)),
         };
-        let path = match found.name.split_first() {
-            Some((0, name)) => format!("@{}", String::from_utf8_lossy(name)),
-            _ => String::from_utf8_lossy(&found.name).into_owned(),
-        };
+        let path = socket_name(&found.name);
         sockets.push(Socket { op, conn, fd, other_fd: None, ret: 0, peer: found.peer.map(Tgid), path });
     }
     // A number that was closed, or given to another socket, between the look and the entry must not be watched.

@@ -146,12 +146,16 @@ fn socket(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     let ret = r.i32("ret")?;
     let peer = Some(Tgid(r.u32("peer")?)).filter(|t| t.0 != 0);
     let path_len = r.u32("path_len")?;
-    let raw = r.take(path_len, "path")?;
-    let path = match raw.split_first() {
+    let path = socket_name(r.take(path_len, "path")?);
+    Ok(Event::Socket(Socket { op, conn, fd, other_fd, ret, peer, path }))
+}
+
+/// The text of a socket's name: a path up to its zero, or `@` and an abstract name, which a zero begins.
+pub(crate) fn socket_name(raw: &[u8]) -> String {
+    match raw.split_first() {
         Some((0, name)) => format!("@{}", text(name)),
         _ => text(raw.split(|b| *b == 0).next().unwrap_or_default()),
-    };
-    Ok(Event::Socket(Socket { op, conn, fd, other_fd, ret, peer, path }))
+    }
 }
 
 fn exec(r: &mut Reader<'_>) -> Result<Event, DecodeError> {

@@ -15,6 +15,7 @@ use std::fmt;
 use tracer_ebpf as abi;
 pub use tracer_ebpf::Namespaces;
 
+pub(crate) use self::decode::socket_name;
 pub use self::decode::{DecodeError, decode, len_of};
 pub use self::encode::{encode, encode_into};
 
