@@ -33,7 +33,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     eprintln!("bench: building podlapse with optimisations");
     sh::loud(workspace.cargo().args(["build", "--quiet", "--release", "-p", "podlapse", "-p", "podlapse-tests"]))?;
     let mut bench = std::process::Command::new(workspace.released("podlapse-bench"));
-    bench.args(arguments).env("PODLAPSE_TOOLS", &workspace.tools).stdin(Stdio::null());
+    bench.arg("start").args(arguments).env("PODLAPSE_TOOLS", &workspace.tools).stdin(Stdio::null());
     let status = bench.status().with_context(|| format!("cannot run {}", sh::line(&bench)))?;
     if !status.success() {
         bail!("{} ended with {status}", sh::line(&bench));

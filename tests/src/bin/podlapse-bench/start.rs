@@ -7,17 +7,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
 use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::{Cri, Node, Options, podlapse};
 
-/// Measure what podlapse costs a pod start.
-#[derive(Debug, Parser)]
-struct Cli {
+use crate::statistics::{Random, median};
+use crate::strace::Strace;
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
     /// Rounds; each has one block of every condition
     #[arg(long, default_value_t = 60)]
     rounds: u32,
@@ -39,17 +40,11 @@ enum Condition {
     Strace,
 }
 
-/// The syscalls that podlapse's signs come from.
-const TRACED: &str = "trace=read,write,readv,writev,sendmsg,recvmsg,sendto,recvfrom,accept4,accept,connect,close,dup,dup2,\
-dup3,bind,listen,clone,clone3,vfork,fork,execve,execveat,exit_group,setns,unshare,pivot_root,mount,umount2,fsopen,\
-fsconfig,fsmount,move_mount,open_tree,mount_setattr,mkdir,mkdirat,rmdir,openat,openat2,kill,tgkill";
-
 type Blocks = BTreeMap<Condition, Vec<Vec<f64>>>;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    let cli = Cli::parse();
-    ensure!(cli.rounds > 0 && cli.block > 0, "a round has at least one start");
+/// The measurement.
+pub(crate) async fn main(args: &Args) -> Result<()> {
+    ensure!(args.rounds > 0 && args.block > 0, "a round has at least one start");
     let node = Node::start(Options::default())?;
     let mut cri = Cri::connect(&node.socket()).await?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -57,18 +52,18 @@ async fn main() -> Result<()> {
         one_start(&node, &mut cri).await?;
     }
     let mut blocks = Blocks::new();
-    for round in 0..cli.rounds {
+    for round in 0..args.rounds {
         let mut order = vec![Condition::Off, Condition::Control, Condition::On];
-        if round < cli.strace {
+        if round < args.strace {
             order.push(Condition::Strace);
         }
         random.shuffle(&mut order);
         for condition in order {
-            let starts = block(&node, &mut cri, condition, cli.block).await?;
+            let starts = block(&node, &mut cri, condition, args.block).await?;
             blocks.entry(condition).or_default().push(starts);
         }
         if std::io::stderr().is_terminal() || round % 10 == 9 {
-            eprintln!("bench: round {} of {}", round + 1, cli.rounds);
+            eprintln!("bench: round {} of {}", round + 1, args.rounds);
         }
     }
     let programs = program_time(&node, &mut cri, 20).await?;
@@ -122,35 +117,6 @@ async fn one_start(node: &Node, cri: &mut Cri) -> Result<f64> {
 fn time(pod: &StartedPod) -> f64 {
     let calls = pod.containers.iter().flat_map(|container| [container.create, container.start]).chain([pod.run]);
     calls.map(|call| (call.end.0 - call.start.0) as f64).sum()
-}
-
-/// `strace -f` on containerd and all that comes of it.
-struct Strace(std::process::Child);
-
-impl Strace {
-    fn attach(pid: u32) -> Result<Self> {
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-qq", "-e", TRACED, "-o", "/dev/null", "-p", &pid.to_string()]);
-        let child = strace.stdin(Stdio::null()).spawn().context("cannot run strace")?;
-        // It says nothing when it is attached; the kernel does.
-        for _ in 0..250 {
-            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-            if status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
-                return Ok(Self(child));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        anyhow::bail!("strace does not attach to {pid}")
-    }
-}
-
-impl Drop for Strace {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        // Its own SIGINT handler detaches from every process.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let _ = self.0.wait();
-    }
 }
 
 /// Nanoseconds and runs of podlapse's programs a start, with the kernel's own statistics on.
@@ -220,28 +186,4 @@ fn ratio(pairs: &[(&Vec<f64>, &Vec<f64>)]) -> f64 {
     let with = median(pairs.iter().flat_map(|(with, _)| with.iter().copied()));
     let without = median(pairs.iter().flat_map(|(_, without)| without.iter().copied()));
     with / without
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// xorshift64*: the order of blocks and the resampling need no better.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
-    }
 }
