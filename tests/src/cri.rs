@@ -244,14 +244,24 @@ impl Cri {
             containers: Vec::new(),
         };
         for container in containers {
-            let (id, create) = self.create_container(&started.id, pod, container).await.ok("CreateContainer")?;
-            let ((), start) = self.start_container(&id).await.ok("StartContainer")?;
-            let (status, _) = self.container_status(&id, true).await.ok("ContainerStatus")?;
-            let pid = pid_of(status.info.into_iter().collect())?;
-            let name = container.name.clone();
-            started.containers.push(StartedContainer { name, id, pid, create, start });
+            let container = self.start_container_in(pod, &started.id, container).await?;
+            started.containers.push(container);
         }
         Ok(started)
+    }
+
+    /// Creates and starts a container in a pod's sandbox.
+    pub async fn start_container_in(
+        &mut self,
+        pod: &Pod,
+        sandbox: &str,
+        container: &Container,
+    ) -> Result<StartedContainer> {
+        let (id, create) = self.create_container(sandbox, pod, container).await.ok("CreateContainer")?;
+        let ((), start) = self.start_container(&id).await.ok("StartContainer")?;
+        let (status, _) = self.container_status(&id, true).await.ok("ContainerStatus")?;
+        let pid = pid_of(status.info.into_iter().collect())?;
+        Ok(StartedContainer { name: container.name.clone(), id, pid, create, start })
     }
 
     /// Stops and removes a pod and its cgroup.

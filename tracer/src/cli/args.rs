@@ -54,7 +54,7 @@ kernel interface that was used.
 
 Examples:
   podlapse trace                               the next pod start on this node
-  podlapse trace --pod default/web-0           the next start of that pod
+  podlapse trace --pod default/web-0           the next start of that pod, or restart of a container in it
   podlapse trace --next 5 -o json              five starts, as JSON Lines
   podlapse trace -- kubectl apply -f pod.yaml  the starts that arrive while COMMAND runs";
 
@@ -125,7 +125,7 @@ pub(super) struct Replay {
     #[command(flatten)]
     pub(super) starts: Starts,
     /// Every start that the recording holds
-    #[arg(long, conflicts_with_all = ["pod", "uid", "next"])]
+    #[arg(long, conflicts_with_all = ["pod", "uid", "next", "restarts"])]
     pub(super) all: bool,
     #[command(flatten)]
     pub(super) show: Show,
@@ -143,6 +143,9 @@ pub(super) struct Starts {
     /// How many starts [default: 1; with COMMAND or in replay: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which starts")]
     pub(super) next: Option<u32>,
+    /// Also later attempts of a container in a sandbox that runs; with --pod or --uid they always count
+    #[arg(long, help_heading = "Which starts")]
+    pub(super) restarts: bool,
     /// A start is over when N containers reached their execve, without waiting for --settle
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which starts")]
     pub(super) containers: Option<u32>,
@@ -158,12 +161,13 @@ impl Starts {
             uid: self.uid.clone(),
             next: self.next.or((!command).then_some(1)),
             command,
+            restarts: self.restarts,
         }
     }
 
     /// Whether any option says which starts.
     pub(super) fn selects(&self) -> bool {
-        self.pod.is_some() || self.uid.is_some() || self.next.is_some()
+        self.pod.is_some() || self.uid.is_some() || self.next.is_some() || self.restarts
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let mut reader = Reader::open(&args.file)?;
     let header = reader.header();
     let selection = match () {
-        () if args.all => Selection::default(),
+        () if args.all => Selection { restarts: true, ..Selection::default() },
         () if args.starts.selects() => Selection { next: args.starts.next, ..args.starts.selection(false) },
         () => header.selection.clone(),
     };

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use crate::engine::Update;
 use crate::export::{Charset, duration};
-use crate::trace::Trace;
+use crate::trace::{StartKind, Trace};
 
 /// Says things.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,11 @@ impl Say {
     pub(super) fn progress(self, update: &Update) -> Option<String> {
         let pod = |trace: &Trace| {
             let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-            format!("{}/{}", text(&trace.pod.namespace), text(&trace.pod.name))
+            let restart = match trace.kind {
+                StartKind::Pod => "",
+                StartKind::Container => " restart of a container",
+            };
+            format!("{}/{}{restart}", text(&trace.pod.namespace), text(&trace.pod.name))
         };
         self.progress.then(|| match update {
             Update::Started(trace) => format!("{} began", pod(trace)),

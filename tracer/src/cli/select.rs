@@ -6,7 +6,7 @@ use crate::engine::Update;
 use crate::ids::MonotonicNs;
 use crate::record::{Event, Record};
 use crate::recording::Selection;
-use crate::trace::Trace;
+use crate::trace::{StartKind, Trace};
 
 /// After COMMAND's end no more starts are waited for, once so much record time has passed.
 const GRACE_NS: u64 = 200_000_000;
@@ -85,7 +85,8 @@ impl Selector {
         // Of a named pod also a start that was under way; of "the next" only those that began later.
         let named = selection.pod.is_some() || selection.uid.is_some();
         let next = named || self.attached.is_none_or(|attached| trace.start >= attached);
-        !full && pod && uid && next && (!selection.command || self.during_command(trace))
+        let kind = named || selection.restarts || trace.kind == StartKind::Pod;
+        !full && pod && uid && kind && next && (!selection.command || self.during_command(trace))
     }
 
     fn during_command(&self, trace: &Trace) -> bool {
@@ -140,11 +141,12 @@ impl Selector {
 mod tests {
     use super::*;
     use crate::ids::{PodUid, Tgid, Tid};
-    use crate::trace::{NodeInfo, Outcome, PodInfo, Quality, Sandbox};
+    use crate::trace::{NodeInfo, Outcome, PodInfo, Quality, Sandbox, StartKind};
 
     fn trace(name: &str, start: u64) -> Box<Trace> {
         Box::new(Trace {
             trace_id: format!("id of {name}"),
+            kind: StartKind::Pod,
             node: NodeInfo::default(),
             pod: PodInfo {
                 namespace: Some("default".into()),
@@ -222,6 +224,21 @@ mod tests {
         let mut late = Selector::new(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
         assert!(!late.update(Update::Started(unnamed)));
         assert!(late.update(Update::Finished(trace("a", 12))), "a name may be learnt late");
+    }
+
+    #[test]
+    fn restarts_of_a_named_pod_or_when_asked_for() {
+        let restart = || {
+            let mut it = trace("a", 12);
+            it.kind = StartKind::Container;
+            Update::Started(it)
+        };
+        let next = Selection { next: Some(1), ..Selection::default() };
+        let pod = Some(("default".to_owned(), "a".to_owned()));
+        assert!(!Selector::new(next.clone()).update(restart()));
+        assert!(Selector::new(Selection { pod, ..next.clone() }).update(restart()));
+        assert!(Selector::new(Selection { uid: Some("uid-a".into()), ..next.clone() }).update(restart()));
+        assert!(Selector::new(Selection { restarts: true, ..next }).update(restart()));
     }
 
     #[test]

@@ -70,6 +70,7 @@ objects! {
     Trace<'a> {
         schema: &'static str,
         trace_id: &'a str,
+        kind: &'static str,
         node: Node<'a>,
         pod: Pod<'a>,
         outcome: &'static str,
@@ -155,6 +156,7 @@ objects! {
         id: Option<&'a str>,
         attempt: Option<u32>,
         kind: &'static str,
+        peer: Option<bool>,
         image: Option<&'a str>,
         image_digest: Option<&'a str>,
         pid: Option<u32>,
@@ -176,6 +178,7 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
         Trace {
             schema: "podlapse.trace/v1",
             trace_id: &t.trace_id,
+            kind: t.kind.name(),
             node: node(&t.node),
             pod: pod(&t.pod),
             outcome: t.outcome.name(),
@@ -287,6 +290,7 @@ fn container(c: &trace::Container) -> Container<'_> {
         id: c.id.as_ref().map(|id| id.as_str()),
         attempt: c.attempt,
         kind,
+        peer: c.peer.then_some(true),
         image: c.image.as_deref(),
         image_digest: c.image_digest.as_deref(),
         pid: pid(c.pid),

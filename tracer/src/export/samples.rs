@@ -79,6 +79,7 @@ pub(super) fn complete() -> Trace {
     let namespaces = Some(Namespaces { mnt: 11, net: 4_026_532_201, ipc: 13, uts: 14, pid: 15, user: 0 });
     Trace {
         trace_id: "0123456789abcdef0123456789abcdef".into(),
+        kind: StartKind::Pod,
         node: node(),
         pod: PodInfo {
             namespace: Some("default".into()),
@@ -163,6 +164,7 @@ pub(super) fn hostile() -> Trace {
     }
     Trace {
         trace_id: "f".repeat(32),
+        kind: StartKind::Pod,
         node: NodeInfo {
             probes: BTreeMap::from([("exec".into(), "tracepoint".into()), ("socket".into(), "trampoline".into())]),
             ..NodeInfo::default()

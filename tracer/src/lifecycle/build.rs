@@ -10,8 +10,8 @@ use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
-    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, Outcome, Quality, Sandbox, Trace,
-    Verdict,
+    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, Outcome, Quality, Sandbox,
+    StartKind, Trace, Verdict,
 };
 
 impl Lifecycle {
@@ -30,6 +30,7 @@ impl Lifecycle {
         let qos = start.pod.qos.clone().or_else(|| self.qos(start));
         Trace {
             trace_id: start.trace_id.clone(),
+            kind: start.kind,
             node,
             pod: trace::PodInfo { qos, ..start.pod.clone() },
             outcome: match start.state {
@@ -61,7 +62,8 @@ impl Lifecycle {
             start.calls.iter().enumerate().filter(move |call| fits(&call)).map(|(index, _)| calls[index])
         };
         let whole = (start.begin, end);
-        if let Some(unit) = start.sandbox.as_ref().and_then(|id| self.unit(id)) {
+        let sandbox = start.sandbox.as_ref().filter(|_| start.kind == StartKind::Pod);
+        if let Some(unit) = sandbox.and_then(|id| self.unit(id)) {
             edges::add(draft, of(Method::RunPodSandbox, None).next(), "sandbox", unit, whole);
         }
         for (index, container) in start.containers.iter().enumerate() {
@@ -157,7 +159,13 @@ impl Lifecycle {
             }
             known
         };
-        start.containers.iter().zip(next).map(known).collect()
+        let peers = start.peers.iter().map(|peer| (peer, None)).map(known).map(|it| trace::Container {
+            peer: true,
+            exec: None,
+            exit: None,
+            ..it
+        });
+        peers.chain(start.containers.iter().zip(next).map(known)).collect()
     }
 
     fn quality(&self, start: &Start) -> Quality {

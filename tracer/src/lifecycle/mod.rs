@@ -1,4 +1,4 @@
-//! From calls and signs to pod starts: which process, sign and call belongs to which pod, and when a start is over.
+//! From calls and signs to starts: which process, sign and call belongs to which pod, and when a start is over.
 //!
 //! Two steps, so that several pods can start at once: a sign goes to the unit (`unit.rs`) of its container id, at once
 //! and for good; a unit is linked to a start (`start.rs`) as soon as a call, `CNI_ARGS` or a cgroup path names both.
@@ -223,7 +223,10 @@ impl Lifecycle {
         let Some(start) = self.starts.remove(&key) else { return };
         let ids = start.sandbox.iter().chain(start.containers.iter().filter_map(|c| c.id.as_ref()));
         for unit in ids.filter_map(|id| self.units.find(id)).collect::<Vec<_>>() {
-            self.units.remove(unit);
+            // A container's start only looks at its sandbox.
+            if self.units.get(unit).is_some_and(|unit| unit.start.is_none_or(|of| of == key)) {
+                self.units.remove(unit);
+            }
         }
     }
 
@@ -276,6 +279,12 @@ impl Lifecycle {
     /// The start that a sandbox or container id is known to be of.
     fn start_of_unit(&self, id: &ContainerId) -> Option<StartKey> {
         self.units.get(self.units.find(id)?)?.start
+    }
+
+    /// The starts in a sandbox: its pod's, and those of later attempts of containers.
+    fn starts_in(&self, sandbox: &ContainerId) -> Vec<StartKey> {
+        let here = self.starts.iter().filter(|(_, start)| start.sandbox.as_ref() == Some(sandbox));
+        here.map(|(key, _)| *key).collect()
     }
 
     /// Marks the start that a unit is linked to.

@@ -1,4 +1,4 @@
-//! One pod start: its calls, its containers, and what decides that it is over.
+//! One start, of a pod or of a container in a sandbox that runs: its calls, its containers, and what decides that it is over.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::unit::{Unit, Units};
 use crate::cri::{CallKey, CallStart, Ending};
 use crate::engine::Config;
 use crate::ids::{ContainerId, MonotonicNs};
-use crate::trace::{Outcome, PodInfo};
+use crate::trace::{Outcome, PodInfo, StartKind};
 
 /// How much shorter than its timeout a call that timed out may look from the server's side.
 const TIMEOUT_SLACK_NS: u64 = 50_000_000;
@@ -102,10 +102,11 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-/// One pod start.
+/// One start.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) trace_id: String,
+    pub(super) kind: StartKind,
     pub(super) pod: PodInfo,
     pub(super) begin: MonotonicNs,
     /// Its pod cgroup was made then.
@@ -113,6 +114,8 @@ pub(super) struct Start {
     pub(super) sandbox: Option<ContainerId>,
     pub(super) calls: Vec<Call>,
     pub(super) containers: Vec<Container>,
+    /// Containers that lived in the sandbox when a container's start began.
+    pub(super) peers: Vec<Container>,
     pub(super) state: State,
     pub(super) failure: Option<Failure>,
     /// podlapse came in the middle.
@@ -130,12 +133,14 @@ impl Start {
     pub(super) fn new(trace_id: String, begin: MonotonicNs, pod: PodInfo) -> Start {
         Start {
             trace_id,
+            kind: StartKind::Pod,
             pod,
             begin,
             prepared: None,
             sandbox: None,
             calls: Vec::new(),
             containers: Vec::new(),
+            peers: Vec::new(),
             state: State::Active,
             failure: None,
             partial: false,
@@ -189,7 +194,11 @@ impl Start {
         let live = || self.containers.iter().filter(|c| !c.replaced);
         let entered = live().filter_map(|c| self.unit(c, units)?.entered()).count();
         let waiting = live().any(|c| !self.started(c, units, complete));
-        if !open && config.containers.is_some_and(|wanted| entered >= wanted as usize) {
+        let wanted = config.containers.map(|wanted| match self.kind {
+            StartKind::Pod => wanted as usize,
+            StartKind::Container => 1,
+        });
+        if !open && wanted.is_some_and(|wanted| entered >= wanted) {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
         }

@@ -171,8 +171,6 @@ pub(super) struct Unit {
     pub(super) entry: Option<Entry>,
     pub(super) exit: Option<(MonotonicNs, Exit)>,
     pub(super) oom: bool,
-    /// Of a later attempt: not part of a start.
-    pub(super) restart: bool,
 }
 
 impl Unit {

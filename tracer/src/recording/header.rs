@@ -36,4 +36,7 @@ pub struct Selection {
     /// Only those that began while COMMAND ran.
     #[serde(default)]
     pub command: bool,
+    /// Also starts of a container in a sandbox that runs; of a named pod they always count.
+    #[serde(default)]
+    pub restarts: bool,
 }

@@ -1,4 +1,4 @@
-//! Traces: the span tree of one pod start, its partition into stages, its critical path. Pure.
+//! Traces: the span tree of one start, its partition into stages, its critical path. Pure.
 //!
 //! These are the engine's own types; each export has its own and none of these is serializable.
 
@@ -12,6 +12,6 @@ mod stages;
 pub(crate) use draft::{Draft, DraftId, DraftSpan};
 pub use model::{
     CallInfo, Container, ContainerKind, ExecPoint, ExitPoint, NodeInfo, Outcome, PodInfo, ProcessInfo, Quality,
-    Sandbox, Span, SpanId, StageTotal, Trace, Verdict,
+    Sandbox, Span, SpanId, StageTotal, StartKind, Trace, Verdict,
 };
 pub use stages::{Edges, STAGES, Stage, lookup};

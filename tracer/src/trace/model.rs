@@ -1,4 +1,4 @@
-//! The trace of one pod start, as `podlapse.trace/v1` documents it. Times of spans are relative to the trace's start.
+//! The trace of one start, of a pod or of a container in a pod that runs, as `podlapse.trace/v1` documents it. Times of spans are relative to the trace's start.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,13 @@ use tracer_ebpf::Namespaces;
 use crate::cri::MethodSource;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
 
-/// One pod start.
+/// One start.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// 32 hex digits; the same records give the same id.
     pub trace_id: String,
+    /// What started.
+    pub kind: StartKind,
     /// The node and the hooks.
     pub node: NodeInfo,
     /// The pod.
@@ -32,7 +34,7 @@ pub struct Trace {
     pub spans: Vec<Span>,
     /// The sandbox.
     pub sandbox: Sandbox,
-    /// Containers in order of creation.
+    /// Containers in order of creation; before them the peers.
     pub containers: Vec<Container>,
     /// What failed.
     pub verdict: Option<Verdict>,
@@ -76,6 +78,26 @@ pub struct PodInfo {
     pub qos: Option<String>,
     /// Address.
     pub ip: Option<String>,
+}
+
+/// What started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StartKind {
+    /// A sandbox and its containers.
+    #[default]
+    Pod,
+    /// A later attempt of a container, in a sandbox that runs.
+    Container,
+}
+
+impl StartKind {
+    /// The name in outputs.
+    pub fn name(self) -> &'static str {
+        match self {
+            StartKind::Pod => "pod",
+            StartKind::Container => "container",
+        }
+    }
 }
 
 /// How a start ended.
@@ -229,6 +251,8 @@ pub struct Container {
     pub attempt: Option<u32>,
     /// Kind.
     pub kind: ContainerKind,
+    /// Ran in the sandbox before this start and is not part of it: what it did then is left out.
+    pub peer: bool,
     /// Image as requested.
     pub image: Option<String>,
     /// Digest.

@@ -11,7 +11,7 @@ use self::line::Columns;
 use super::Charset;
 use super::text::flow;
 use super::time::duration;
-use crate::trace::{Outcome, Trace};
+use crate::trace::{Container, Outcome, StartKind, Trace};
 
 /// How a waterfall is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,9 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
     for note in &trace.quality.notes {
         writeln!(out, "note: {}", tree.charset.clean(note))?;
     }
+    for line in flow(&peers(trace, tree.charset), tree.width) {
+        writeln!(out, "{line}")?;
+    }
     for line in flow(&foot(trace, tree.charset), tree.width) {
         writeln!(out, "{line}")?;
     }
@@ -80,6 +83,12 @@ fn head(trace: &Trace, charset: Charset) -> Vec<String> {
     if let Some(attempt) = trace.pod.attempt.filter(|attempt| *attempt > 0) {
         parts.push(format!("attempt {attempt}"));
     }
+    if trace.kind == StartKind::Container {
+        for container in trace.containers.iter().filter(|container| !container.peer) {
+            let attempt = container.attempt.map_or(String::new(), |attempt| format!(" attempt {attempt}"));
+            parts.push(format!("container {}{attempt}", text(&container.name)));
+        }
+    }
     if trace.node.name.is_some() {
         parts.push(format!("node {}", text(&trace.node.name)));
     }
@@ -89,6 +98,15 @@ fn head(trace: &Trace, charset: Charset) -> Vec<String> {
     }
     parts.push(trace.outcome.name().to_owned());
     parts
+}
+
+/// Who lives in the sandbox beside the container that starts.
+fn peers(trace: &Trace, charset: Charset) -> Vec<String> {
+    let name = |container: &Container| {
+        let name = charset.clean(container.name.as_deref().unwrap_or("?"));
+        container.pid.map_or(format!("beside {name}"), |pid| format!("beside {name} (pid {pid})"))
+    };
+    trace.containers.iter().filter(|container| container.peer).map(name).collect()
 }
 
 fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {

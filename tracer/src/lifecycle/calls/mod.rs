@@ -1,12 +1,13 @@
 //! Call events to starts: which pod a call is of, and what its messages tell.
 
+mod containers;
+mod pulls;
 mod replies;
 
-use super::start::{Call, Container, Method, Start};
-use super::state::Step;
+use super::start::{Call, Method};
 use super::unit::{TaskCall, UnitKey};
-use super::{Lifecycle, MAX_CALLS, MAX_SMALL, StartKey, cgroup};
-use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, Protocol};
+use super::{Lifecycle, MAX_CALLS, StartKey, cgroup};
+use crate::cri::{CallEvent, CallKey, CallStart, Field, Fields, Protocol};
 use crate::engine::Update;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid};
 use crate::record::Role;
@@ -28,12 +29,10 @@ enum About {
     Start(StartKey, usize),
     /// A pull of no known pod.
     Pull,
-    /// A container of a later attempt: a restart, not a start.
-    Restart,
     /// PodSandboxStatus of a start.
     Status(StartKey),
-    /// RemovePodSandbox of a start.
-    Removal(StartKey),
+    /// RemovePodSandbox.
+    Removal(ContainerId),
     /// Version.
     Version,
     /// Task API: Create or Start of a unit.
@@ -134,101 +133,6 @@ impl Lifecycle {
         self.join(key, Method::RunPodSandbox, call, None, None)
     }
 
-    fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
-        let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
-        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
-        let sandbox = id(fields, Field::SandboxId)?;
-        let known = self.start_of_unit(&sandbox);
-        // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
-        // name is no restart, whatever its number.
-        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
-        if attempt > 0 && !first {
-            return Some(About::Restart);
-        }
-        let key = match known {
-            Some(key) => key,
-            None => {
-                let pod = PodInfo {
-                    namespace: text(fields, Field::PodNamespace),
-                    name: text(fields, Field::PodName),
-                    uid: text(fields, Field::PodUid).map(PodUid),
-                    ..PodInfo::default()
-                };
-                let key = self.begin_partial(call.at, pod);
-                self.link_sandbox(key, &sandbox, true);
-                key
-            }
-        };
-        let start = self.starts.get_mut(&key)?;
-        // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
-        let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
-        if let Some(open) = start.calls.iter_mut().find(creating) {
-            (open.replied, open.end) = (true, Some((call.at, Ending::NoStatus)));
-            start.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
-        }
-        for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
-            old.replaced = true;
-        }
-        retried(start);
-        // What another container's failure ended stays as it is.
-        if start.state.is_over() && start.failure.is_none() {
-            super::step(start, Step::Reopened);
-        }
-        let container =
-            Container { name, attempt: Some(attempt), image: image.clone(), created: call.at, ..Container::default() };
-        start.containers.push(container);
-        let index = start.containers.len() - 1;
-        self.adopt_pulls(key, image.as_deref());
-        Some(self.join(key, Method::CreateContainer, call, Some(index), image))
-    }
-
-    fn start_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
-        let id = id(fields, Field::ContainerId)?;
-        let unit = self.units.find(&id).and_then(|key| self.units.get(key));
-        if unit.is_some_and(|unit| unit.restart) {
-            return None;
-        }
-        let key = match unit.and_then(|unit| unit.start) {
-            Some(key) => key,
-            None => {
-                // podlapse came between CreateContainer and StartContainer.
-                let key = self.begin_partial(call.at, PodInfo::default());
-                let container = Container { id: Some(id.clone()), created: call.at, ..Container::default() };
-                self.starts.get_mut(&key)?.containers.push(container);
-                self.link_unit(key, &id);
-                key
-            }
-        };
-        let index = self.starts.get(&key)?.containers.iter().rposition(|c| c.id.as_ref() == Some(&id));
-        Some(self.join(key, Method::StartContainer, call, index, None))
-    }
-
-    fn pull_image(&mut self, call: CallStart, fields: &Fields) -> About {
-        let (image, uid) = (text(fields, Field::Image), text(fields, Field::PodUid).map(PodUid));
-        if let Some(key) = uid.as_ref().and_then(|uid| self.start_of_pod(uid)) {
-            return self.join(key, Method::PullImage, call, None, image);
-        }
-        if self.pulls.len() >= MAX_SMALL {
-            self.pulls.remove(0);
-            self.losses.evicted += 1;
-        }
-        self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), uid });
-        About::Pull
-    }
-
-    /// Pulls of a new container's image that began after its pod's start, and of no other pod, are part of the start.
-    fn adopt_pulls(&mut self, key: StartKey, image: Option<&str>) {
-        let (Some(image), Some(start)) = (image, self.starts.get_mut(&key)) else { return };
-        let begin = start.begin;
-        let fits = |pull: &mut Pull| {
-            let same_image = pull.call.image.as_deref() == Some(image) || pull.call.image_ref.as_deref() == Some(image);
-            let same_pod = pull.uid.is_none() || pull.uid == start.pod.uid;
-            same_image && same_pod && pull.call.start.at >= begin && pull.call.end.is_some()
-        };
-        let calls = self.pulls.extract_if(.., fits).map(|pull| pull.call).collect::<Vec<_>>();
-        start.calls.extend(calls);
-    }
-
     fn join(
         &mut self,
         key: StartKey,
@@ -243,12 +147,17 @@ impl Lifecycle {
         About::Start(key, start.calls.len() - 1)
     }
 
-    /// StopPodSandbox or RemovePodSandbox: nothing more is to be waited for.
-    fn stop(&mut self, at: MonotonicNs, sandbox: Option<ContainerId>) -> Option<StartKey> {
-        let key = self.start_of_unit(&sandbox?)?;
-        self.starts.get_mut(&key)?.stopped.get_or_insert(at);
-        self.touched.insert(key);
-        Some(key)
+    /// StopPodSandbox or RemovePodSandbox: nothing more is to be waited for. The id, if any start is of that sandbox.
+    fn stop(&mut self, at: MonotonicNs, sandbox: Option<ContainerId>) -> Option<ContainerId> {
+        let sandbox = sandbox?;
+        let keys = self.starts_in(&sandbox);
+        for key in &keys {
+            if let Some(start) = self.starts.get_mut(key) {
+                start.stopped.get_or_insert(at);
+            }
+        }
+        self.touched.extend(&keys);
+        (!keys.is_empty()).then_some(sandbox)
     }
 
     fn task(&mut self, method: &str, at: MonotonicNs, fields: &Fields) -> Option<About> {
@@ -267,17 +176,6 @@ impl Lifecycle {
             }
             _ => None,
         }
-    }
-}
-
-/// A failure of a pull, or of a container that another one has replaced, is no longer one.
-fn retried(start: &mut Start) {
-    let Some(failure) = &start.failure else { return };
-    let replaced = failure.container.and_then(|index| start.containers.get(index)).is_some_and(|c| c.replaced);
-    let pull = failure.call.and_then(|index| start.calls.get(index)).is_some_and(|c| c.method == Method::PullImage);
-    if replaced || pull {
-        start.notes.insert(format!("retried: {}: {}", failure.reason, failure.message));
-        start.failure = None;
     }
 }
 

@@ -11,12 +11,6 @@ impl Lifecycle {
         let Some(pending) = self.calls.get(&key) else { return };
         match pending.about {
             About::Start(start, index) => self.replied(start, index, fields),
-            About::Restart => {
-                let unit = id(fields, Field::ContainerId).map(|id| self.units.of(&id));
-                if let Some(unit) = unit.and_then(|key| self.units.get_mut(key)) {
-                    unit.restart = true;
-                }
-            }
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
                     pull.call.image_ref = text(fields, Field::ImageRef);
@@ -86,10 +80,10 @@ impl Lifecycle {
                     call.end = call.end.or(Some(at));
                 }
             }
-            About::Removal(key) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
-                self.forget(key);
+            About::Removal(sandbox) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
+                self.starts_in(&sandbox).into_iter().for_each(|key| self.forget(key));
             }
-            About::Unknown | About::Restart | About::Status(_) | About::Version | About::Removal(_) => {}
+            About::Unknown | About::Status(_) | About::Version | About::Removal(_) => {}
         }
     }
 

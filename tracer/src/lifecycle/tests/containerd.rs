@@ -143,7 +143,12 @@ pub(super) fn oci(s: &mut Stream, pod: &Pod, at: u64, id: &str, pid: u32, entryp
 
 /// CreateContainer and StartContainer of `name` from `at` on, 52 ms.
 pub(super) fn container(s: &mut Stream, pod: &Pod, at: u64, name: &str, entrypoint: &str) {
-    let (id, pid) = create_container(s, pod, at, name);
+    attempt(s, pod, at, name, entrypoint, 0);
+}
+
+/// The same for any attempt of a container.
+pub(super) fn attempt(s: &mut Stream, pod: &Pod, at: u64, name: &str, entrypoint: &str, attempt: u32) {
+    let (id, pid) = create_attempt(s, pod, at, name, attempt);
     s.call((at + 10_000, at + 52_000), "StartContainer", &[(Field::ContainerId, &id)], &[]);
     shim(s, pod, at + 11_000, &id, pid + 10);
     oci(s, pod, at + 15_000, &id, pid, entrypoint, true);
@@ -151,14 +156,21 @@ pub(super) fn container(s: &mut Stream, pod: &Pod, at: u64, name: &str, entrypoi
 
 /// CreateContainer alone, 8 ms; the id and the first pid of the container.
 pub(super) fn create_container(s: &mut Stream, pod: &Pod, at: u64, name: &str) -> (String, u32) {
+    create_attempt(s, pod, at, name, 0)
+}
+
+fn create_attempt(s: &mut Stream, pod: &Pod, at: u64, name: &str, attempt: u32) -> (String, u32) {
     let number = name.bytes().map(u32::from).sum::<u32>() % 10;
-    let id = id(&format!("{}c{number}", pod.digits));
+    let id = id(&format!("{}{}{number}", pod.digits, ["c", "d", "e"][attempt as usize]));
     let request = [
         (Field::SandboxId, pod.sandbox.as_str()),
         (Field::ContainerName, name),
-        (Field::ContainerAttempt, "0"),
+        (Field::ContainerAttempt, &attempt.to_string()),
         (Field::Image, "docker.io/library/busybox:1"),
+        (Field::PodName, pod.name),
+        (Field::PodNamespace, "default"),
+        (Field::PodUid, &pod.uid),
     ];
     s.call((at, at + 8_000), "CreateContainer", &request, &[(Field::ContainerId, &id)]);
-    (id, pod.pids + 100 + 20 * number)
+    (id, pod.pids + 100 + 20 * number + 400 * attempt)
 }

@@ -226,7 +226,7 @@ fn podlapse_comes_in_the_middle() {
     check(
         s,
         expect![[r#"
-            partial ?/? total 52000 named 12300
+            partial default/web total 52000 named 12300
               container.create (CreateContainer) 0..8000 self 8000 code 0 *
               kubelet.gap (between calls) 8000..10000 self 2000 *
               container.start (StartContainer) 10000..52000 self 18800 code 0 *

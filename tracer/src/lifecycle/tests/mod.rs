@@ -5,6 +5,7 @@ mod dsl;
 mod failures;
 mod properties;
 mod render;
+mod restarts;
 mod runtimes;
 mod starts;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::trace::{ProcessInfo, Span, Trace};
+use crate::trace::{ProcessInfo, Span, StartKind, Trace};
 
 /// Everything but the stage table.
 pub(super) fn trace(trace: &Trace) -> String {
@@ -12,8 +12,9 @@ pub(super) fn trace(trace: &Trace) -> String {
     let (total, named) = (us(trace.total_ns), us(trace.named_ns));
     let _ = writeln!(
         out,
-        "{} {}/{} total {total} named {named}",
+        "{}{} {}/{} total {total} named {named}",
         trace.outcome.name(),
+        if trace.kind == StartKind::Container { " container of" } else { "" },
         text(&pod.namespace),
         text(&pod.name)
     );
@@ -25,6 +26,9 @@ pub(super) fn trace(trace: &Trace) -> String {
         let _ = writeln!(out, "sandbox {} pid {} shim {}", &id.as_str()[..2], maybe(pid), maybe(shim));
     }
     for container in &trace.containers {
+        if container.peer {
+            let _ = write!(out, "peer ");
+        }
         let id = container.id.as_ref().map_or("?", |id| &id.as_str()[..3]);
         let _ = write!(out, "container {} {id} pid {}", text(&container.name), maybe(container.pid));
         if let Some(exec) = &container.exec {

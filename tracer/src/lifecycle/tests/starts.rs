@@ -359,7 +359,7 @@ fn a_late_container_reopens() {
 fn others_are_not_part() {
     let mut s = one();
     let quiet = render::trace(&one().feed(Config::default())[0]);
-    // podlapse's own call, an exec probe, a restart, polling.
+    // podlapse's own call, an exec probe, polling.
     s.found(0, 50, Role::Myself, "podlapse trace");
     let key = s.begin_call(90_000, "RunPodSandbox", &[(Field::PodUid, "x")]);
     for (_, item) in &mut s.items {
@@ -374,11 +374,6 @@ fn others_are_not_part() {
     s.fork(133_500, 1700, 1701);
     s.exec_in_container(133_600, 1011, 1701, "/bin/probe", 1000);
     s.call((90_000, 91_000), "ContainerStatus", &[(Field::ContainerId, &app)], &[]);
-    let restart =
-        [(Field::SandboxId, id("1a")), (Field::ContainerName, "app".into()), (Field::ContainerAttempt, "1".into())];
-    let restart: Vec<(Field, &str)> = restart.iter().map(|(field, text)| (*field, text.as_str())).collect();
-    s.call((100_000, 101_000), "CreateContainer", &restart, &[(Field::ContainerId, &id("1cf"))]);
-    s.call((102_000, 103_000), "StartContainer", &[(Field::ContainerId, &id("1cf"))], &[]);
     let traces = s.feed(Config::default());
     assert_eq!(traces.iter().map(render::trace).collect::<Vec<_>>(), [quiet]);
 }

@@ -1,0 +1,127 @@
+//! CreateContainer and StartContainer: which start a container is of.
+//!
+//! The first container of each name in a sandbox is part of its pod's start. A later attempt, in a sandbox that runs,
+//! is a start of its own; the containers that live beside it go with it as peers.
+
+use super::super::start::{Call, Container, Method, Start};
+use super::super::state::Step;
+use super::super::{Lifecycle, StartKey};
+use super::{About, id, saturate, text};
+use crate::cri::{CallStart, Ending, Field, Fields};
+use crate::ids::{ContainerId, PodUid};
+use crate::trace::{PodInfo, StartKind};
+
+impl Lifecycle {
+    pub(super) fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
+        let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
+        let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
+        let sandbox = id(fields, Field::SandboxId)?;
+        let known = self.start_of_unit(&sandbox);
+        // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
+        // name is no restart, whatever its number.
+        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
+        let key = match known {
+            Some(key) if attempt == 0 || first => key,
+            _ if attempt > 0 => self.begin_container(&call, known, &sandbox, fields),
+            _ => {
+                let key = self.begin_partial(call.at, PodInfo { attempt: None, ..pod(fields) });
+                self.link_sandbox(key, &sandbox, true);
+                key
+            }
+        };
+        let start = self.starts.get_mut(&key)?;
+        // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
+        let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
+        if let Some(open) = start.calls.iter_mut().find(creating) {
+            (open.replied, open.end) = (true, Some((call.at, Ending::NoStatus)));
+            start.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
+        }
+        for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
+            old.replaced = true;
+        }
+        retried(start);
+        // What another container's failure ended stays as it is.
+        if start.state.is_over() && start.failure.is_none() {
+            super::super::step(start, Step::Reopened);
+        }
+        let container =
+            Container { name, attempt: Some(attempt), image: image.clone(), created: call.at, ..Container::default() };
+        start.containers.push(container);
+        let index = start.containers.len() - 1;
+        self.adopt_pulls(key, image.as_deref());
+        Some(self.join(key, Method::CreateContainer, call, Some(index), image))
+    }
+
+    /// A later attempt of a container.
+    fn begin_container(
+        &mut self,
+        call: &CallStart,
+        known: Option<StartKey>,
+        sandbox: &ContainerId,
+        fields: &Fields,
+    ) -> StartKey {
+        let peers = self.peers(sandbox, fields.text(Field::ContainerName));
+        let pod = known.and_then(|key| self.starts.get(&key)).map_or_else(|| pod(fields), |start| start.pod.clone());
+        let key = self.begin(call.at, pod);
+        if let Some(start) = self.starts.get_mut(&key) {
+            (start.kind, start.sandbox, start.peers) = (StartKind::Container, Some(sandbox.clone()), peers);
+            if known.is_none() {
+                start.notes.insert("sandbox_start_not_seen".to_owned());
+            }
+        }
+        key
+    }
+
+    /// The containers of a sandbox that live now, but for those of that name; the newest of each name.
+    fn peers(&self, sandbox: &ContainerId, name: Option<&str>) -> Vec<Container> {
+        let starts = self.starts.values().filter(|start| start.sandbox.as_ref() == Some(sandbox));
+        let mut peers: Vec<Container> = Vec::new();
+        for start in starts {
+            for container in start.containers.iter().filter(|c| !c.replaced && c.name.as_deref() != name) {
+                peers.retain(|peer| peer.name.is_none() || peer.name != container.name);
+                let lives = start.unit(container, &self.units).is_some_and(|unit| unit.exit.is_none());
+                peers.extend(lives.then(|| container.clone()));
+            }
+        }
+        peers
+    }
+
+    pub(super) fn start_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
+        let id = id(fields, Field::ContainerId)?;
+        let key = match self.start_of_unit(&id) {
+            Some(key) => key,
+            None => {
+                // podlapse came between CreateContainer and StartContainer.
+                let key = self.begin_partial(call.at, PodInfo::default());
+                let container = Container { id: Some(id.clone()), created: call.at, ..Container::default() };
+                self.starts.get_mut(&key)?.containers.push(container);
+                self.link_unit(key, &id);
+                key
+            }
+        };
+        let index = self.starts.get(&key)?.containers.iter().rposition(|c| c.id.as_ref() == Some(&id));
+        Some(self.join(key, Method::StartContainer, call, index, None))
+    }
+}
+
+/// The pod of a CreateContainer, from its sandbox_config. What proto3 leaves out is its default.
+fn pod(fields: &Fields) -> PodInfo {
+    PodInfo {
+        namespace: text(fields, Field::PodNamespace),
+        name: text(fields, Field::PodName),
+        uid: text(fields, Field::PodUid).map(PodUid),
+        attempt: Some(fields.number(Field::PodAttempt).map_or(0, saturate)),
+        ..PodInfo::default()
+    }
+}
+
+/// A failure of a pull, or of a container that another one has replaced, is no longer one.
+fn retried(start: &mut Start) {
+    let Some(failure) = &start.failure else { return };
+    let replaced = failure.container.and_then(|index| start.containers.get(index)).is_some_and(|c| c.replaced);
+    let pull = failure.call.and_then(|index| start.calls.get(index)).is_some_and(|c| c.method == Method::PullImage);
+    if replaced || pull {
+        start.notes.insert(format!("retried: {}: {}", failure.reason, failure.message));
+        start.failure = None;
+    }
+}
