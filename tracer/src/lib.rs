@@ -12,5 +12,6 @@ pub mod lifecycle;
 pub mod probe;
 pub mod record;
 pub mod recording;
+pub mod stats;
 pub mod trace;
 pub mod wire;

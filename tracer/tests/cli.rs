@@ -49,6 +49,12 @@ fn wrong_usage_is_2() {
         &["replay", "f", "--all", "--next", "2"],
         &["replay", "f", "-o", "xml"],
         &["doctor", "--hooks", "--socket", "/run/x"],
+        &["stages", "--count", "0"],
+        &["stages", "--by", "node"],
+        &["stages", "--from"],
+        &["stages", "--from", "f", "--count", "2"],
+        &["stages", "--compare", "f"],
+        &["stages", "--compare", "f", "g", "-o", "hdr"],
         &["completions", "nosuchshell"],
     ] {
         fails(arguments, 2, &["--help"]);
@@ -71,7 +77,7 @@ fn completions_and_man_pages() {
     }
     let page = run(&["man"]).stdout;
     assert!(String::from_utf8_lossy(&page).contains("podlapse\\-trace"));
-    for command in ["trace", "record", "replay", "doctor", "completions", "man"] {
+    for command in ["trace", "record", "replay", "stages", "doctor", "completions", "man"] {
         let page = run(&["man", command]);
         assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{command}");
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PURE: &[&str] = &["record", "wire", "cri", "lifecycle", "trace", "engine.rs", "ids.rs"];
+const PURE: &[&str] = &["record", "wire", "cri", "lifecycle", "trace", "stats", "engine.rs", "ids.rs"];
 const FOREIGN: &[&str] = &[
     "std::fs",
     "std::net",

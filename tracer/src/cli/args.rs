@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{PodName, Span};
 use crate::recording::Selection;
+use crate::stats::By;
 
 /// Trace Kubernetes pod starts on this node, from RunPodSandbox to the execve of the entrypoint
 #[derive(Debug, Parser)]
@@ -29,6 +30,9 @@ pub(super) enum Command {
     /// Print the traces of a recording, as the live run did; needs no privilege
     #[command(after_help = REPLAY)]
     Replay(Replay),
+    /// Latency histograms of stages: of this node's starts from now on, of recordings, or of logs of histograms
+    #[command(after_help = STAGES)]
+    Stages(Stages),
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -73,6 +77,19 @@ Without --pod, --uid, --next or --all, the starts that the recording was made fo
 Examples:
   podlapse replay start.plr                the waterfall again
   podlapse replay start.plr --all -o json  every start that the recording holds";
+
+const STAGES: &str = "\
+Each value is the duration of one span of a stage; `start` is a whole start, `*.runtime` what remains inside one call. \
+The share is the time that a stage owned of all the time of these starts, and adds up to 100%. Durations have three \
+significant digits from 1us to 1h; what lies outside is counted as the nearest of the two, and is said. Every start \
+of a pod counts, those of a recording too; restarts of a container do not.
+
+Examples:
+  podlapse stages                               a table that refreshes, until Ctrl-C
+  podlapse stages --count 50 -o hdr > node.hlog fifty starts, for later
+  podlapse stages --from a.plr b.plr            the starts of two recordings
+  podlapse stages --from *.hlog --by handler    the logs of many nodes as one
+  podlapse stages --compare before.plr after.plr";
 
 const DOCTOR: &str = "\
 Examples:
@@ -214,6 +231,67 @@ pub(super) enum Format {
     Tree,
     /// podlapse.trace/v1, one object a line
     Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Stages {
+    /// Recordings, or logs that -o hdr wrote, instead of this node's starts
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["duration", "count"])]
+    pub(super) from: Vec<PathBuf>,
+    /// Two recordings or logs side by side, with B's quantiles as multiples of A's
+    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["from", "duration", "count"])]
+    pub(super) compare: Vec<PathBuf>,
+    /// End after so long
+    #[arg(long, value_name = "DURATION")]
+    pub(super) duration: Option<Span>,
+    /// End when so many starts are over
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) count: Option<u32>,
+    /// Break the table down
+    #[arg(long, value_enum)]
+    pub(super) by: Option<By>,
+    /// The runtime's CRI socket: a path, or `auto`
+    #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
+    pub(super) socket: Socket,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: Histograms,
+}
+
+impl Stages {
+    /// Ends the process where options do not go together in a way that clap does not know.
+    pub(super) fn check(&self) {
+        if !self.compare.is_empty() && self.output == Histograms::Hdr {
+            let text = "--compare has no -o hdr: two logs are two files";
+            <Cli as clap::CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, text).exit();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Histograms {
+    /// For people
+    Table,
+    /// podlapse.stages/v1, one object
+    Json,
+    /// HdrHistogram log (V2), for --from and other tools
+    Hdr,
+}
+
+impl ValueEnum for By {
+    fn value_variants<'a>() -> &'a [By] {
+        &By::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            By::Plugin => "CNI plugin; only their stages",
+            By::Handler => "Runtime handler; - is the default one, or one that was not seen",
+            By::Namespace => "The pod's namespace",
+            By::Image => "The container's image; only the stages of containers",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
+    }
 }
 
 #[derive(Debug, Args)]

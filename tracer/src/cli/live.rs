@@ -55,7 +55,8 @@ where
     Failure: From<K::Error>,
 {
     let say = Say::live();
-    let mut run = Run::new(plan.config(), plan.selection(), Output::new(plan.show), say);
+    let mut output = Output::new(plan.show);
+    let mut run = Run::new(plan.config(), plan.selection(), &mut output, say);
     if let Some(path) = plan.recording {
         run.record_to(Writer::create(path, plan.force, &plan.header())?);
     }
@@ -80,7 +81,7 @@ where
     if let Ending::Failed(error) = ending {
         return Err(error.into());
     }
-    if summary.printed == 0 {
+    if summary.taken == 0 {
         let within = match ending {
             Ending::TimedOut => format!(" within {}", plan.live.timeout),
             _ if plan.command.is_empty() => String::new(),

@@ -16,6 +16,7 @@ mod run;
 mod say;
 mod select;
 mod source;
+mod stages;
 mod stop;
 mod values;
 
@@ -29,6 +30,7 @@ use self::command::CommandError;
 use self::output::OutputError;
 use self::plan::Plan;
 use self::say::Say;
+use self::stages::StagesError;
 use self::values::Span;
 use crate::probe::ProbeError;
 use crate::recording::{ReadError, WriteError};
@@ -65,6 +67,10 @@ enum Failure {
     NothingMatches,
     #[error("the recording holds no pod start: it ended before one was seen")]
     NothingRecorded,
+    #[error(transparent)]
+    Stages(#[from] StagesError),
+    #[error("no pod start was over: {0} began; check that pods are to start on this node, and `podlapse doctor`")]
+    NoStartOver(u64),
     #[error("podlapse does not work here: what is marked BAD says what to do")]
     Unhealthy,
     #[error("no command {0}: `podlapse --help` lists them")]
@@ -94,6 +100,10 @@ fn run(command: Command) -> Result<Done, Failure> {
     }
     match command {
         Command::Replay(args) => runtime.block_on(replay::replay(&args)),
+        Command::Stages(args) => {
+            args.check();
+            runtime.block_on(stages::stages(&args))
+        }
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use super::args::{Format, Show};
+use super::run::Sink;
 use crate::export::{Charset, Tree, write_json, write_tree};
 use crate::trace::Trace;
 
@@ -41,8 +42,10 @@ impl Output {
         let tree = (show.output == Format::Tree).then(|| tree(show.ascii));
         Output { tree, printed: 0 }
     }
+}
 
-    pub(super) fn print(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
+impl Sink for Output {
+    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
         let mut text = Vec::new();
         for trace in traces {
             match &self.tree {
@@ -60,7 +63,7 @@ impl Output {
         write(&text)
     }
 
-    pub(super) fn printed(&self) -> usize {
+    fn taken(&self) -> usize {
         self.printed
     }
 }

@@ -21,18 +21,19 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         containers: args.starts.containers.or(header.containers),
     };
     let say = Say::plain();
-    let run = Run::new(config, selection, Output::new(&args.show), say);
+    let mut output = Output::new(&args.show);
+    let run = Run::new(config, selection, &mut output, say);
     let limits = Limits { stop: stop::on_signal().map_err(Failure::Signals)?, timeout: None, command: None };
     let (ending, summary) = run.drive(&mut reader, limits).await?;
     match ending {
         Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => {}
         // What was read is good; a run that was killed is worth reading.
-        Ending::Failed(error @ crate::recording::ReadError::Truncated(_)) if summary.printed > 0 => {
+        Ending::Failed(error @ crate::recording::ReadError::Truncated(_)) if summary.taken > 0 => {
             say.line(&error.to_string());
         }
         Ending::Failed(error) => return Err(error.into()),
     }
-    if summary.printed == 0 {
+    if summary.taken == 0 {
         return Err(if args.all { Failure::NothingRecorded } else { Failure::NothingMatches });
     }
     Ok(Done)

@@ -1,4 +1,4 @@
-//! The run loop that live and replay share: records → recording → engine → selector → output.
+//! The run loop that live and replay share: records → recording → engine → selector → sink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,22 +7,42 @@ use std::time::{Duration, Instant};
 use tracer_ebpf::mark;
 
 use super::command::Command;
-use super::output::{Output, OutputError};
+use super::output::OutputError;
 use super::say::Say;
 use super::select::Selector;
 use super::source::Source;
 use crate::engine::{Config, Engine, Update};
 use crate::record::Record;
 use crate::recording::{Selection, WriteError, Writer};
+use crate::trace::Trace;
 
-/// Everything between the records and stdout.
-pub(super) struct Run {
+/// Where the chosen traces go.
+pub(super) trait Sink {
+    /// Takes traces that are over, or of which no more will be known.
+    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError>;
+
+    /// How many it took.
+    fn taken(&self) -> usize;
+
+    /// Shows a person who watches how far it is: `held` are over, but may still be reopened.
+    fn show(&mut self, _held: &mut dyn Iterator<Item = &Trace>) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    /// Takes back what `show` left on the terminal, since something else is to be said there.
+    fn hide(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+}
+
+/// Everything between the records and the sink.
+pub(super) struct Run<'a> {
     engine: Engine,
     selector: Selector,
     recording: Option<Writer>,
     recording_failed: Option<WriteError>,
     updates: Vec<Update>,
-    output: Output,
+    sink: &'a mut dyn Sink,
     say: Say,
 }
 
@@ -54,25 +74,25 @@ pub(super) enum Ending<E> {
 /// What a run came to.
 #[derive(Debug)]
 pub(super) struct Summary {
-    /// Traces printed.
-    pub(super) printed: usize,
+    /// Traces that the sink took.
+    pub(super) taken: usize,
     /// Starts chosen, and those of them that were over by themselves.
     pub(super) chosen: (usize, usize),
     /// What ended the recording early.
     pub(super) recording_failed: Option<WriteError>,
 }
 
-impl Run {
-    pub(super) fn new(config: Config, selection: Selection, output: Output, say: Say) -> Run {
+impl<'a> Run<'a> {
+    pub(super) fn new(config: Config, selection: Selection, sink: &'a mut dyn Sink, say: Say) -> Run<'a> {
         let (engine, selector) = (Engine::new(config), Selector::new(selection));
-        Run { engine, selector, recording: None, recording_failed: None, updates: Vec::new(), output, say }
+        Run { engine, selector, recording: None, recording_failed: None, updates: Vec::new(), sink, say }
     }
 
     pub(super) fn record_to(&mut self, writer: Writer) {
         self.recording = Some(writer);
     }
 
-    /// Feeds the engine until something ends the run, then prints what is known.
+    /// Feeds the engine until something ends the run, then gives the sink what is known.
     pub(super) async fn drive<S: Source>(
         mut self,
         source: &mut S,
@@ -93,9 +113,9 @@ impl Run {
         let ending = ending?;
         let chosen = self.selector.count();
         let traces = self.selector.finish(self.engine.open());
-        self.output.print(&traces)?;
+        self.sink.take(&traces)?;
         let recording_failed = self.recording_failed;
-        Ok((ending, Summary { printed: self.output.printed(), chosen, recording_failed }))
+        Ok((ending, Summary { taken: self.sink.taken(), chosen, recording_failed }))
     }
 
     async fn until_it_ends<S: Source>(
@@ -117,9 +137,11 @@ impl Run {
                 }
             }
             for text in source.news() {
+                self.sink.hide()?;
                 self.say.line(&text);
             }
-            self.output.print(&self.selector.overflow())?;
+            self.sink.take(&self.selector.overflow())?;
+            self.sink.show(&mut self.selector.held())?;
             if limits.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }

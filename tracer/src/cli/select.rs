@@ -14,10 +14,14 @@ const GRACE_NS: u64 = 200_000_000;
 /// Finished traces that are held back, since a start may be reopened; the earliest beyond that are given out.
 const HELD: usize = 1000;
 
+/// Starts that are remembered; the earliest beyond that are forgotten, once they were given out.
+const REMEMBERED: usize = 10 * HELD;
+
 /// One start that was chosen.
 #[derive(Debug)]
 struct Chosen {
     id: String,
+    start: MonotonicNs,
     /// The trace when it is over, until it is given out.
     finished: Option<Box<Trace>>,
     given: bool,
@@ -32,12 +36,21 @@ pub(super) struct Selector {
     command_started: Option<MonotonicNs>,
     command_ended: Option<MonotonicNs>,
     chosen: Vec<Chosen>,
+    /// How many were forgotten, and the latest beginning of one of them: what began before is not chosen again.
+    forgotten: (usize, Option<MonotonicNs>),
 }
 
 impl Selector {
     pub(super) fn new(selection: Selection) -> Selector {
-        let now = MonotonicNs(0);
-        Selector { selection, now, attached: None, command_started: None, command_ended: None, chosen: Vec::new() }
+        Selector {
+            selection,
+            now: MonotonicNs(0),
+            attached: None,
+            command_started: None,
+            command_ended: None,
+            chosen: Vec::new(),
+            forgotten: (0, None),
+        }
     }
 
     /// Takes a record's time and mark.
@@ -62,7 +75,12 @@ impl Selector {
         let at = match known {
             Some(at) => at,
             None if self.wants(&trace) => {
-                self.chosen.push(Chosen { id: trace.trace_id.clone(), finished: None, given: false });
+                self.chosen.push(Chosen {
+                    id: trace.trace_id.clone(),
+                    start: trace.start,
+                    finished: None,
+                    given: false,
+                });
                 self.chosen.len() - 1
             }
             None => return false,
@@ -77,7 +95,8 @@ impl Selector {
     /// Whether an unknown start is one to choose.
     fn wants(&self, trace: &Trace) -> bool {
         let selection = &self.selection;
-        let full = selection.next.is_some_and(|next| self.chosen.len() >= next as usize);
+        let full = selection.next.is_some_and(|next| self.count().0 >= next as usize);
+        let known = self.forgotten.1.is_some_and(|start| trace.start <= start);
         let pod = selection.pod.as_ref().is_none_or(|(namespace, name)| {
             trace.pod.namespace.as_ref() == Some(namespace) && trace.pod.name.as_ref() == Some(name)
         });
@@ -86,7 +105,7 @@ impl Selector {
         let named = selection.pod.is_some() || selection.uid.is_some();
         let next = named || self.attached.is_none_or(|attached| trace.start >= attached);
         let kind = named || selection.restarts || trace.kind == StartKind::Pod;
-        !full && pod && uid && kind && next && (!selection.command || self.during_command(trace))
+        !full && !known && pod && uid && kind && next && (!selection.command || self.during_command(trace))
     }
 
     fn during_command(&self, trace: &Trace) -> bool {
@@ -99,7 +118,7 @@ impl Selector {
     /// Whether all that was asked for is there.
     pub(super) fn done(&self) -> bool {
         let all = self.chosen.iter().all(|chosen| chosen.finished.is_some() || chosen.given);
-        let full = self.selection.next.is_some_and(|next| self.chosen.len() >= next as usize);
+        let full = self.selection.next.is_some_and(|next| self.count().0 >= next as usize);
         let command_over = self.command_ended.is_some_and(|ended| self.now.since(ended) >= GRACE_NS);
         all && if self.selection.command { command_over } else { full }
     }
@@ -107,7 +126,7 @@ impl Selector {
     /// Starts chosen, and those of them that are over.
     pub(super) fn count(&self) -> (usize, usize) {
         let over = self.chosen.iter().filter(|chosen| chosen.finished.is_some() || chosen.given);
-        (self.chosen.len(), over.count())
+        (self.forgotten.0 + self.chosen.len(), self.forgotten.0 + over.count())
     }
 
     /// Finished traces beyond those that are held back, in order.
@@ -119,7 +138,18 @@ impl Selector {
             out.extend(chosen.finished.take().map(|trace| *trace));
             chosen.given = true;
         }
+        let many = self.chosen.len().saturating_sub(REMEMBERED);
+        let given =
+            self.chosen.iter().take(many).take_while(|chosen| chosen.given && chosen.finished.is_none()).count();
+        for chosen in self.chosen.drain(..given) {
+            self.forgotten = (self.forgotten.0 + 1, self.forgotten.1.max(Some(chosen.start)));
+        }
         out
+    }
+
+    /// Finished traces that are held back.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Trace> {
+        self.chosen.iter().filter_map(|chosen| chosen.finished.as_deref())
     }
 
     /// The chosen traces, in order of choice; those that are not over from `open`, what the engine knows of them.
@@ -129,8 +159,8 @@ impl Selector {
             if let Some(chosen) = self.chosen.iter_mut().find(|chosen| chosen.id == trace.trace_id) {
                 chosen.finished.get_or_insert_with(|| Box::new(trace));
             } else if self.wants(&trace) {
-                let id = trace.trace_id.clone();
-                self.chosen.push(Chosen { id, finished: Some(Box::new(trace)), given: false });
+                let (id, start) = (trace.trace_id.clone(), trace.start);
+                self.chosen.push(Chosen { id, start, finished: Some(Box::new(trace)), given: false });
             }
         }
         self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(|trace| *trace).collect()
@@ -268,5 +298,18 @@ mod tests {
         assert!(selector.overflow().is_empty());
         assert_eq!(selector.count(), (HELD + 3, HELD + 3));
         assert_eq!(selector.finish(Vec::new()).len(), HELD);
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered() {
+        let mut selector = Selector::new(Selection::default());
+        let count = REMEMBERED as u64 + 100;
+        for number in 0..count {
+            selector.update(Update::Started(trace(&number.to_string(), number)));
+            selector.update(Update::Finished(trace(&number.to_string(), number)));
+            selector.overflow();
+        }
+        assert_eq!((selector.chosen.len(), selector.count()), (REMEMBERED, (count as usize, count as usize)));
+        assert!(!selector.update(Update::Finished(trace("99", 99))), "it was counted, and comes again");
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Pure but for the writer that they are given. The same trace gives the same bytes.
 
+mod grid;
 mod json;
 mod names;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
+mod stages;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -13,6 +15,7 @@ mod time;
 mod tree;
 
 pub use json::write_json;
+pub use stages::{write_comparison, write_comparison_json, write_stages, write_stages_json};
 pub use text::Charset;
 pub use time::{duration, rfc3339};
 pub use tree::{Tree, write_tree};

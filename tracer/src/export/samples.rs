@@ -64,7 +64,7 @@ fn node() -> NodeInfo {
 }
 
 /// A start that ended well.
-pub(super) fn complete() -> Trace {
+pub(crate) fn complete() -> Trace {
     let spans = vec![
         call(span(1, 0, "sandbox", "RunPodSandbox", 0, Some(412)), Some(0), None),
         critical(span(2, 1, "sandbox.netns", "netns", 3, Some(9))),
@@ -128,7 +128,7 @@ pub(super) fn complete() -> Trace {
 }
 
 /// A start that a CNI plugin ended.
-pub(super) fn failed() -> Trace {
+pub(crate) fn failed() -> Trace {
     let message = "failed to setup network for sandbox \"abab\": plugin type=\"bridge\" name=\"podnet\" failed (add): \
                    failed to allocate for range 0: no IP addresses available in range set: 10.88.0.1-10.88.0.254";
     let mut trace = complete();
@@ -149,7 +149,7 @@ pub(super) fn failed() -> Trace {
 }
 
 /// A start that goes on, of which little is known, with losses, and names that attack the terminal.
-pub(super) fn hostile() -> Trace {
+pub(crate) fn hostile() -> Trace {
     let mut exec = span(6, 5, "container.exec", "exec \x1b]0;owned\x07/bin/näme-网络", 300, Some(300));
     exec.process =
         Some(ProcessInfo { pid: Tgid(77), exe: "/no\u{202e}pe".into(), errno: Some(2), ..Default::default() });

@@ -114,6 +114,13 @@ pub(super) fn wrap(text: &str, width: usize, limit: usize) -> Vec<String> {
     lines
 }
 
+/// Share with one decimal, rounded; of nothing it is everything.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    let mille =
+        (u128::from(part) * 1000 + u128::from(whole / 2)).checked_div(u128::from(whole)).unwrap_or(1000).min(1000);
+    format!("{}.{}%", mille / 10, mille % 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,11 @@
 //! A trace in the making: spans in any order with absolute times, then clamped, ordered, numbered and divided.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::model::{CallInfo, ProcessInfo, Span, SpanId, StageTotal};
 use super::partition::{Node, partition};
-use super::stages::{Edges, lookup};
+use super::stages::{Edges, lookup, self_stage};
 use crate::ids::MonotonicNs;
 
 /// A span's place in its [`Draft`].
@@ -134,10 +135,9 @@ impl Draft {
             let (share, node) = (shares[index], nodes[index]);
             let edges = lookup(&place.span.stage).map(|stage| stage.edges);
             totals.add(&place.span.stage, (node.start, node.end), 1);
-            if edges == Some(Edges::Call) {
-                totals.own(&format!("{}.runtime", place.span.stage), share.own, share.own, 1);
-            } else {
-                totals.own(&place.span.stage, share.own, 0, 0);
+            match self_stage(&place.span.stage) {
+                Cow::Owned(remainder) => totals.own(&remainder, share.own, share.own, 1),
+                Cow::Borrowed(stage) => totals.own(stage, share.own, 0, 0),
             }
             if leaf[index] && place.span.observed && edges == Some(Edges::Signs) {
                 named_ns += share.own;

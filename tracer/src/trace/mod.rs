@@ -14,4 +14,4 @@ pub use model::{
     CallInfo, Container, ContainerKind, ExecPoint, ExitPoint, NodeInfo, Outcome, PodInfo, ProcessInfo, Quality,
     Sandbox, Span, SpanId, StageTotal, StartKind, Trace, Verdict,
 };
-pub use stages::{Edges, STAGES, Stage, lookup};
+pub use stages::{Edges, STAGES, Stage, lookup, self_stage};

@@ -1,5 +1,7 @@
 //! The registry of stages: every name that a span, a verdict or a metric may carry. A new stage is one line here.
 
+use std::borrow::Cow;
+
 /// What the edges of a stage are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Edges {
@@ -60,6 +62,14 @@ pub const STAGES: &[Stage] = &[
 /// The stages of calls, for which a leading `*` stands.
 const CALLS: [&str; 4] = ["sandbox", "image.pull", "container.create", "container.start"];
 
+/// The stage that the own time of a span of `stage` belongs to: what remains inside a call has a name of its own.
+pub fn self_stage(stage: &str) -> Cow<'_, str> {
+    match lookup(stage).map(|stage| stage.edges) {
+        Some(Edges::Call) => Cow::Owned(format!("{stage}.runtime")),
+        _ => Cow::Borrowed(stage),
+    }
+}
+
 /// The registry's entry for `name`; exact names win over patterns.
 pub fn lookup(name: &str) -> Option<&'static Stage> {
     let fits = |stage: &&Stage| {
@@ -88,5 +98,7 @@ mod tests {
         assert_eq!(edges("image.pull.runtime"), Some(Edges::Remainder));
         assert_eq!(edges("sandbox.cni."), None);
         assert_eq!(edges("oci.create"), None);
+        assert_eq!(self_stage("container.start"), "container.start.runtime");
+        assert_eq!(self_stage("sandbox.cni.bridge"), "sandbox.cni.bridge");
     }
 }

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 use super::order::Row;
-use super::{BAD, CRITICAL, FAINT, OPEN, Tree, percent};
+use super::{BAD, CRITICAL, FAINT, OPEN, Tree};
 use crate::export::Charset;
 use crate::export::names::{errno, grpc_code, signal};
-use crate::export::text::wrap;
+use crate::export::text::{percent, wrap};
 use crate::export::time::duration;
 use crate::trace::{ProcessInfo, Span, Trace};
 

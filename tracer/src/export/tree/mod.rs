@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 
 use self::line::Columns;
 use super::Charset;
-use super::text::flow;
+use super::text::{flow, percent};
 use super::time::duration;
 use crate::trace::{Container, Outcome, StartKind, Trace};
 
@@ -142,11 +142,4 @@ fn foot(trace: &Trace, charset: Charset) -> Vec<String> {
         _ => parts.extend(probes.iter().map(|(group, by)| charset.clean(&format!("{group} {by}")))),
     }
     parts
-}
-
-/// Share with one decimal, rounded; of nothing it is everything.
-fn percent(part: u64, whole: u64) -> String {
-    let mille =
-        (u128::from(part) * 1000 + u128::from(whole / 2)).checked_div(u128::from(whole)).unwrap_or(1000).min(1000);
-    format!("{}.{}%", mille / 10, mille % 10)
 }

@@ -1,0 +1,183 @@
+//! Latency histograms of stages over many starts: traces or logs in, rows out. Pure.
+//!
+//! Each value is the duration of one span, in nanoseconds, with three significant digits from 1 us to 1 h; what lies
+//! outside is counted as the nearest of the two, and how often that was is kept. A call's remainder (`*.runtime`) has a
+//! value a call, its own time. [`START`] is not a stage: it holds each start's total.
+
+#![forbid(unsafe_code)]
+
+mod entry;
+mod key;
+mod log;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+pub use self::entry::{Entry, HIGHEST_NS, LOWEST_NS};
+pub use self::key::{By, Key};
+pub use self::log::{LogError, MAGIC as LOG_MAGIC};
+pub use self::rows::{Pair, Row, pairs};
+use crate::trace::{Edges, Outcome, SpanId, Trace, lookup, self_stage};
+
+/// The name under which whole starts are counted.
+pub const START: &str = "start";
+
+/// Keys that are kept; a histogram takes 135 KB.
+const MAX_KEYS: usize = 512;
+
+/// Histograms by stage, outcome and runtime handler, and by what else was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    by: Option<By>,
+    entries: BTreeMap<Key, Entry>,
+    /// Starts that were not over, which are in no histogram.
+    pub open: u64,
+    /// Values that were left out, since there were too many keys.
+    pub left_out: u64,
+    /// Records that were lost during the starts.
+    pub lost_records: u64,
+    /// Realtime of the first start's beginning and the last one's end, ns since the epoch.
+    pub interval: Option<(u64, u64)>,
+}
+
+impl Stats {
+    /// Holds nothing; of `by`, namespace and image become part of the keys.
+    pub fn new(by: Option<By>) -> Stats {
+        Stats { by: by.filter(|by| by.is_kept()), ..Stats::default() }
+    }
+
+    /// What is part of the keys beside stage, outcome and handler.
+    pub fn by(&self) -> Option<By> {
+        self.by
+    }
+
+    /// Whether no start is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All histograms.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// Starts of one outcome.
+    pub fn starts(&self, outcome: &str) -> u64 {
+        let of = |key: &Key| key.stage == START && key.outcome == outcome;
+        self.entries.iter().filter(|(key, _)| of(key)).map(|(_, entry)| entry.count()).sum()
+    }
+
+    /// Takes a start that is over; one that goes on is only counted.
+    pub fn add(&mut self, trace: &Trace) {
+        if trace.outcome == Outcome::InProgress {
+            self.open += 1;
+            return;
+        }
+        self.lost_records += trace.quality.lost_records;
+        if let Some(begin) = trace.start_realtime {
+            self.cover((begin, begin.saturating_add(trace.total_ns)));
+        }
+        let namespace = trace.pod.namespace.clone().filter(|_| self.by == Some(By::Namespace));
+        self.value(trace, START, &namespace, trace.total_ns);
+        self.own(trace, START, &namespace, trace.total_ns);
+
+        // What no span covers is in the stages' totals alone.
+        let mut uncovered: BTreeMap<&str, u64> =
+            trace.stages.iter().map(|stage| (stage.stage.as_str(), stage.self_ns)).collect();
+        let images = images(trace);
+        for span in &trace.spans {
+            let image = images.get(&span.id).filter(|_| self.by == Some(By::Image));
+            let group = image.map(|image| (*image).to_owned()).or_else(|| namespace.clone());
+            let end = span.end_ns.map(|end| end.saturating_sub(span.start_ns));
+            let point = lookup(&span.stage).is_some_and(|stage| stage.edges == Edges::Point);
+            // A point that lasted: the entrypoint ran after the response.
+            if let Some(duration) = end.filter(|duration| !point || *duration > 0) {
+                self.value(trace, &span.stage, &group, duration);
+            }
+            let owner = self_stage(&span.stage);
+            if let (Cow::Owned(remainder), Some(_)) = (&owner, end) {
+                self.value(trace, remainder, &group, span.self_ns);
+            }
+            self.own(trace, &owner, &group, span.self_ns);
+            if let Some(left) = uncovered.get_mut(owner.as_ref()) {
+                *left = left.saturating_sub(span.self_ns);
+            }
+        }
+        for (stage, left) in uncovered {
+            self.own(trace, stage, &namespace, left);
+        }
+    }
+
+    /// Takes all of `other`, which must have the same [`Stats::by`].
+    pub fn merge(&mut self, other: &Stats) {
+        debug_assert_eq!(self.by, other.by, "keys that mean the same");
+        for (key, entry) in &other.entries {
+            if let Some(mine) = self.entry(key.clone()) {
+                mine.merge(entry);
+            }
+        }
+        self.open += other.open;
+        self.left_out += other.left_out;
+        self.lost_records += other.lost_records;
+        other.interval.into_iter().for_each(|interval| self.cover(interval));
+    }
+
+    /// The same without what only [`Stats::by`] tells apart.
+    pub fn without_groups(&self) -> Stats {
+        let mut stats = Stats { by: None, entries: BTreeMap::new(), ..self.clone() };
+        for (key, entry) in &self.entries {
+            if let Some(mine) = stats.entry(Key { group: None, ..key.clone() }) {
+                mine.merge(entry);
+            }
+        }
+        stats
+    }
+
+    fn value(&mut self, trace: &Trace, stage: &str, group: &Option<String>, duration_ns: u64) {
+        if let Some(entry) = self.entry(Key::of(trace, stage, group)) {
+            entry.record(duration_ns);
+        }
+    }
+
+    fn own(&mut self, trace: &Trace, stage: &str, group: &Option<String>, self_ns: u64) {
+        if self_ns > 0
+            && let Some(entry) = self.entry(Key::of(trace, stage, group))
+        {
+            entry.self_ns = entry.self_ns.saturating_add(self_ns);
+        }
+    }
+
+    fn entry(&mut self, key: Key) -> Option<&mut Entry> {
+        if self.entries.len() >= MAX_KEYS && !self.entries.contains_key(&key) {
+            self.left_out += 1;
+            return None;
+        }
+        Some(self.entries.entry(key).or_default())
+    }
+
+    fn cover(&mut self, (from, to): (u64, u64)) {
+        let (first, last) = self.interval.unwrap_or((from, to));
+        self.interval = Some((first.min(from), last.max(to)));
+    }
+}
+
+/// The image that a span is about: its own, its container's, or that of the span that it is part of.
+fn images(trace: &Trace) -> BTreeMap<SpanId, &str> {
+    let of_container = |name: &String| {
+        let container = trace.containers.iter().find(|container| container.name.as_ref() == Some(name))?;
+        container.image.as_deref()
+    };
+    let mut images = BTreeMap::new();
+    for span in &trace.spans {
+        let own = span.attributes.get("image").map(String::as_str);
+        let found = own.or_else(|| span.attributes.get("container").and_then(of_container));
+        let found = found.or_else(|| images.get(&span.parent?).copied());
+        if let Some(image) = found {
+            images.insert(span.id, image);
+        }
+    }
+    images
+}
