@@ -16,3 +16,4 @@ pub mod trace;
 
 pub use cri::Cri;
 pub use node::{Node, Options};
+pub use tools::Containerd;

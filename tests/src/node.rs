@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::signals;
+use crate::tools::Containerd;
 
 mod config;
 pub mod enter;
@@ -28,10 +29,30 @@ pub mod janitor;
 mod keeper;
 
 /// How a node differs from the usual one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct Options {
-    /// The node runs in a pid namespace with its own `/proc`.
+    /// The node runs in a pid namespace with its own `/proc`
+    #[arg(long)]
     pub pid_namespace: bool,
+    /// Its containerd
+    #[arg(long, value_enum, default_value_t)]
+    pub containerd: Containerd,
+}
+
+impl Options {
+    /// A node with this containerd.
+    pub fn containerd(containerd: Containerd) -> Self {
+        Self { containerd, ..Self::default() }
+    }
+
+    /// As arguments of a program that reads them.
+    fn arguments(self) -> Vec<&'static str> {
+        let mut arguments = vec!["--containerd", self.containerd.name()];
+        if self.pid_namespace {
+            arguments.push("--pid-namespace");
+        }
+        arguments
+    }
 }
 
 /// What the keeper says on its stdout, one JSON object a line.
@@ -62,10 +83,7 @@ impl Node {
     /// Brings a node up; containerd serves and has both sample images when this returns.
     pub fn start(options: Options) -> Result<Self> {
         let mut janitor = Command::new(program()?);
-        janitor.arg("janitor").stdin(Stdio::piped()).stdout(Stdio::piped());
-        if options.pid_namespace {
-            janitor.arg("--pid-namespace");
-        }
+        janitor.arg("janitor").args(options.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Not in the terminal's foreground group: Ctrl-C is for the caller.
         janitor.process_group(0);
         let mut janitor = janitor.spawn().context("cannot run podlapse-node")?;

@@ -6,7 +6,7 @@ use podlapse_tests::{Cri, Node, Options, podlapse, trace};
 
 #[tokio::test]
 async fn pids_are_those_of_podlapses_own_namespace() -> Result<()> {
-    let node = Node::start(Options { pid_namespace: true })?;
+    let node = Node::start(Options { pid_namespace: true, ..Options::default() })?;
     let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json"])?;
     let mut cri = Cri::connect(&node.socket()).await?;
     let pod = Pod::new("nested", "default")?.on_node(node.cgroup());

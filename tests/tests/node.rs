@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use podlapse_tests::cri::{Container, Cri, Pod, StartedPod};
 use podlapse_tests::machine::Machine;
-use podlapse_tests::{Node, Options};
+use podlapse_tests::{Containerd, Node, Options};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_podlapse-node");
 
@@ -26,11 +27,28 @@ fn a_node_with_pods_leaves_nothing() -> Result<()> {
 }
 
 #[test]
-fn host_network_and_crun() -> Result<()> {
-    let node = Node::start(Options::default())?;
-    run_pod(&node, |pod| pod.host_network = true)?;
-    run_pod(&node, |pod| pod.runtime_handler = "crun".into())?;
-    node.stop()
+fn every_containerd_with_every_runtime() -> Result<()> {
+    for &version in Containerd::value_variants() {
+        let before = Machine::now()?;
+        let node = Node::start(Options::containerd(version))?;
+        let (dir, cgroup) = (node.dir().to_path_buf(), node.cgroup().to_owned());
+        run_pod(&node, |pod| pod.host_network = true)?;
+        for handler in ["runc", "crun", "runc-new", "crun-new"] {
+            run_pod(&node, |pod| pod.runtime_handler = handler.into())
+                .with_context(|| format!("containerd {version} with {handler}"))?;
+        }
+        block_on(async {
+            let (reply, _) = Cri::connect(&node.socket()).await?.version().await.ok("Version")?;
+            let runs = reply.runtime_version;
+            // sid moves on.
+            let wanted = if version == Containerd::V21 { "2." } else { version.name() };
+            assert!(runs.starts_with(wanted), "containerd {version} says it is {runs}");
+            Ok(())
+        })?;
+        node.stop()?;
+        before.check(&dir, &cgroup)?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -54,7 +72,7 @@ fn containers_outlive_a_restart_of_containerd() -> Result<()> {
 #[test]
 fn a_pid_namespace_has_its_own_pids() -> Result<()> {
     let before = Machine::now()?;
-    let node = Node::start(Options { pid_namespace: true })?;
+    let node = Node::start(Options { pid_namespace: true, ..Options::default() })?;
     let (dir, cgroup) = (node.dir().to_path_buf(), node.cgroup().to_owned());
     let started = run_pod(&node, |_| ())?;
     assert!(started.pid < 1000, "pause has pid {} in a new pid namespace", started.pid);

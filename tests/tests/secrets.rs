@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_cri::v1;
 use podlapse_tests::cri::{Container, Pod};
-use podlapse_tests::tools::Tools;
+use podlapse_tests::tools::{Containerd, Tools};
 use podlapse_tests::{Cri, Node, Options, podlapse};
 
 /// Each place has its own, so that a failure says where it came from.
@@ -50,7 +50,7 @@ async fn a_pod_full_of_secrets(node: &Node) -> Result<()> {
     let (reply, _) = cri.exec_sync(id, &["/bin/sh", "-c", &probe], 10).await.ok("ExecSync")?;
     ensure!(String::from_utf8_lossy(&reply.stdout).contains(output), "the exec did not print its secret");
 
-    let tools = Tools::find()?;
+    let tools = Tools::find(Containerd::default())?;
     let mut ctr = Command::new("ctr");
     ctr.env("PATH", tools.path()).env("LD_LIBRARY_PATH", tools.library_path());
     ctr.arg("-a").arg(node.socket()).args(["-n", "k8s.io", "c", "info", id]);

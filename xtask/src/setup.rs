@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) enum Group {
     /// rust-src, bpf-linker, protoc
     Build,
-    /// containerd, runc, crun, CNI plugins, busybox, iproute2, iptables
+    /// containerd 1.6, 1.7 and 2.1, runc, crun, CNI plugins, busybox, iproute2, iptables
     Node,
     /// QEMU and Debian's kernels
     Vm,

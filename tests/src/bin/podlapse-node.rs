@@ -44,9 +44,8 @@ struct Run {
     /// They have the node's network
     #[arg(long)]
     host_network: bool,
-    /// Node and command run in a pid namespace with its own /proc
-    #[arg(long)]
-    pid_namespace: bool,
+    #[command(flatten)]
+    node: Options,
     /// The command
     #[arg(required = true, last = true)]
     command: Vec<OsString>,
@@ -76,7 +75,7 @@ struct Pods {
     /// The cgroup below which the pods' cgroups are
     #[arg(long, env = "PODLAPSE_CGROUP", default_value = "")]
     cgroup: String,
-    /// The runtime handler: runc when empty, or crun
+    /// The runtime handler: runc when empty; a private node has runc, crun, runc-new and crun-new
     #[arg(long, default_value = "")]
     runtime: String,
     /// Leave the pods running
@@ -108,7 +107,7 @@ impl Run {
         // Before any thread is made.
         let signals = Signals::block();
         eprintln!("podlapse-node: bringing a node up");
-        let mut node = Node::start(Options { pid_namespace: self.pid_namespace })?;
+        let mut node = Node::start(self.node)?;
         eprintln!("podlapse-node: containerd {} serves {}", node.containerd_pid_inside(), node.socket().display());
         if self.pods > 0 {
             tokio_main(self.pods(&node).main())?;

@@ -29,7 +29,7 @@ pub struct Pod {
     pub host_network: bool,
     /// Who shares pids with whom.
     pub pid_mode: v1::NamespaceMode,
-    /// `runc` when empty, or `crun`.
+    /// `runc` when empty; a node's are in [`crate::tools::Tools::runtime_handlers`].
     pub runtime_handler: String,
     /// Where the runtime writes container logs; empty for none.
     pub log_directory: String,

@@ -1,29 +1,35 @@
 //! What containerd and CNI read.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use crate::image::PAUSE_IMAGE;
-use crate::tools::Tools;
+use crate::tools::{Containerd, Tools};
 
 /// Writes `containerd.toml` and the CNI network list below the node's folder.
-pub(super) fn write(dir: &Path, tools: &Tools) -> Result<()> {
+pub(super) fn write(dir: &Path, tools: &Tools, version: Containerd) -> Result<()> {
     fs::create_dir(dir.join("cni"))?;
     fs::create_dir(dir.join("logs"))?;
     fs::write(dir.join("cni/10-podlapse.conflist"), CNI)?;
-    fs::write(dir.join("containerd.toml"), containerd(dir, tools))?;
+    let cri = match version {
+        Containerd::V16 | Containerd::V17 => cri_version_2(dir, tools),
+        Containerd::V21 => cri_version_3(dir, tools),
+    };
+    fs::write(dir.join("containerd.toml"), common(dir, version) + &cri)?;
     Ok(())
 }
 
-/// Version 2, for containerd 1.6 and 1.7. `restrict_oom_score_adj`: a machine without
-/// CAP_SYS_RESOURCE cannot lower it, and `runc init` would die of that.
-fn containerd(dir: &Path, tools: &Tools) -> String {
-    let cni = tools.cni();
-    let (dir, cni) = (dir.display(), cni.display());
+/// What is the same for every containerd, up to the CRI plugin's table, but for the file's version.
+fn common(dir: &Path, version: Containerd) -> String {
+    let format = match version {
+        Containerd::V16 | Containerd::V17 => 2,
+        Containerd::V21 => 3,
+    };
+    let dir = dir.display();
     format!(
-        r#"version = 2
+        r#"version = {format}
 root = "{dir}/root"
 state = "{dir}/state"
 disabled_plugins = [
@@ -43,11 +49,21 @@ disabled_plugins = [
   path = "{dir}/opt"
 
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
-  restrict_oom_score_adj = true
-  disable_apparmor = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+"#
+    )
+}
+
+/// For containerd 1.6 and 1.7. `restrict_oom_score_adj`: a machine without CAP_SYS_RESOURCE cannot
+/// lower it, and `runc init` would die of that.
+fn cri_version_2(dir: &Path, tools: &Tools) -> String {
+    let (cni, dir) = (tools.cni(), dir.display());
+    let cni = cni.display();
+    let head = format!(
+        r#"  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
 
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{cni}"
@@ -56,16 +72,50 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "overlayfs"
   default_runtime_name = "runc"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun]
-  runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun.options]
-  BinaryName = "crun"
 "#
-    )
+    );
+    head + &runtimes(tools, "io.containerd.grpc.v1.cri")
+}
+
+/// For containerd 2, whose CRI is two plugins.
+fn cri_version_3(dir: &Path, tools: &Tools) -> String {
+    let (cni, dir) = (tools.cni(), dir.display());
+    let cni = cni.display();
+    let head = format!(
+        r#"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dir = "{cni}"
+  conf_dir = "{dir}/cni"
+
+[plugins."io.containerd.cri.v1.runtime".containerd]
+  default_runtime_name = "runc"
+"#
+    );
+    head + &runtimes(tools, "io.containerd.cri.v1.runtime")
+}
+
+fn runtimes(tools: &Tools, plugin: &str) -> String {
+    let runtime = |(name, program): (&str, PathBuf)| {
+        format!(
+            r#"
+[plugins."{plugin}".containerd.runtimes.{name}]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."{plugin}".containerd.runtimes.{name}.options]
+  BinaryName = "{}"
+"#,
+            program.display()
+        )
+    };
+    tools.runtime_handlers().map(runtime).concat()
 }
 
 const CNI: &str = r#"{

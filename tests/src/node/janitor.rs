@@ -9,7 +9,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{WaitOptions, wait};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::{Message, keeper, say};
+use super::{Message, Options, keeper, say};
 use crate::{cgroup, signals};
 
 /// A part of the node that is a process of its own.
@@ -17,11 +17,7 @@ use crate::{cgroup, signals};
 pub enum Role {
     /// Cleans up after the node
     #[command(hide = true)]
-    Janitor {
-        /// Put the node in a pid namespace
-        #[arg(long)]
-        pid_namespace: bool,
-    },
+    Janitor(#[command(flatten)] Options),
     #[command(hide = true)]
     /// Pid 1 of the node's pid namespace
     Init {
@@ -29,6 +25,9 @@ pub enum Role {
         dir: PathBuf,
         /// The node's cgroup
         cgroup: String,
+        /// How the node differs
+        #[command(flatten)]
+        options: Options,
     },
     #[command(hide = true)]
     /// Runs containerd in namespaces of its own
@@ -37,23 +36,26 @@ pub enum Role {
         dir: PathBuf,
         /// The node's cgroup
         cgroup: String,
+        /// How the node differs
+        #[command(flatten)]
+        options: Options,
     },
 }
 
 /// Plays the role to its end.
 pub fn play(role: &Role) -> Result<()> {
     match role {
-        Role::Janitor { pid_namespace } => janitor(*pid_namespace),
-        Role::Init { dir, cgroup } => init(dir, cgroup),
-        Role::Keeper { dir, cgroup } => keeper::main(dir, cgroup),
+        Role::Janitor(options) => janitor(*options),
+        Role::Init { dir, cgroup, options } => init(dir, cgroup, *options),
+        Role::Keeper { dir, cgroup, options } => keeper::main(dir, cgroup, options.containerd),
     }
 }
 
-fn janitor(pid_namespace: bool) -> Result<()> {
+fn janitor(options: Options) -> Result<()> {
     ignore_signals();
     let dir = tempfile::Builder::new().prefix("podlapse-node-").tempdir()?.keep();
     let cgroup = format!("/podlapse-{}", std::process::id());
-    let ended = bring_up(&dir, &cgroup, pid_namespace);
+    let ended = bring_up(&dir, &cgroup, options);
     let cleaned = clean(&dir, &cgroup);
     let status = ended?;
     cleaned?;
@@ -63,17 +65,17 @@ fn janitor(pid_namespace: bool) -> Result<()> {
     Ok(())
 }
 
-fn bring_up(dir: &Path, cgroup: &str, pid_namespace: bool) -> Result<ExitStatus> {
+fn bring_up(dir: &Path, cgroup: &str, options: Options) -> Result<ExitStatus> {
     let made = cgroup::create(&format!("{cgroup}/system"))
         .and_then(|()| cgroup::create(&format!("{cgroup}/kubepods/burstable")));
     if let Err(error) = made {
         say(&Message::Failed { error: format!("{error:#} (are you root?)") })?;
         return Ok(ExitStatus::default());
     }
-    let role = if pid_namespace { "init" } else { "keeper" };
+    let role = if options.pid_namespace { "init" } else { "keeper" };
     let mut child = Command::new(std::env::current_exe()?);
-    child.arg(role).arg(dir).arg(cgroup);
-    if pid_namespace {
+    child.arg(role).arg(dir).arg(cgroup).args(options.arguments());
+    if options.pid_namespace {
         // SAFETY: unshare of namespaces only; no descriptor table is unshared. Between fork and
         // exec it is a bare system call.
         unsafe {
@@ -90,14 +92,16 @@ pub fn clean(dir: &Path, cgroup: &str) -> Result<()> {
     super::remove_dir(dir)
 }
 
-fn init(dir: &Path, cgroup: &str) -> Result<()> {
+fn init(dir: &Path, cgroup: &str, options: Options) -> Result<()> {
     ignore_signals();
     // SAFETY: as above.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
-    let keeper = Command::new("/proc/self/exe").arg0("podlapse-node").arg("keeper").arg(dir).arg(cgroup).spawn()?;
+    let mut keeper = Command::new("/proc/self/exe");
+    keeper.arg0("podlapse-node").arg("keeper").arg(dir).arg(cgroup).args(options.arguments());
+    let keeper = keeper.spawn()?;
     loop {
         // Also waits for orphans of the namespace.
         let Some((pid, status)) = wait(WaitOptions::empty())? else {

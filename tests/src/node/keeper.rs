@@ -17,20 +17,20 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{Message, config, say};
 use crate::cri::Cri;
-use crate::tools::Tools;
+use crate::tools::{Containerd, Tools};
 use crate::{cgroup, image, signals};
 
 /// How long containerd may take to serve, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn main(dir: &Path, cgroup: &str) -> Result<()> {
+pub(super) fn main(dir: &Path, cgroup: &str, version: Containerd) -> Result<()> {
     // containerd and what it starts are to see an ordinary signal mask, not the janitor's.
     signals::clear();
     // Shims leave their parents; they are to come to this process, not to the machine's init.
     set_child_subreaper(Some(rustix::process::getpid()))?;
-    let up = bring_up(dir, cgroup);
+    let up = Tools::find(version).and_then(|tools| Ok((bring_up(dir, cgroup, &tools, version)?, tools)));
     let served = match up {
-        Ok(containerd) => serve(dir, cgroup, containerd),
+        Ok((containerd, tools)) => serve(dir, cgroup, &tools, containerd),
         Err(error) => say(&Message::Failed { error: format!("{error:#}") }),
     };
     cgroup::kill(cgroup)?;
@@ -38,19 +38,18 @@ pub(super) fn main(dir: &Path, cgroup: &str) -> Result<()> {
     served
 }
 
-fn bring_up(dir: &Path, cgroup: &str) -> Result<Containerd> {
-    let tools = Tools::find()?;
+fn bring_up(dir: &Path, cgroup: &str, tools: &Tools, version: Containerd) -> Result<Daemon> {
     cgroup::join(&format!("{cgroup}/system"))?;
     own_namespaces(dir).context("cannot make the node's mounts")?;
-    run(tool(&tools, "ip").args(["link", "set", "lo", "up"]))?;
-    config::write(dir, &tools)?;
-    let containerd = Containerd::start(dir, &tools)?;
+    run(tool(tools, "ip").args(["link", "set", "lo", "up"]))?;
+    config::write(dir, tools, version)?;
+    let containerd = Daemon::start(dir, tools)?;
 
     let archives = [dir.join("pause.tar"), dir.join("busybox.tar")];
     image::write_pause(&archives[0])?;
     image::write_busybox(&archives[1], &tools.busybox())?;
     for archive in &archives {
-        run(tool(&tools, "ctr")
+        run(tool(tools, "ctr")
             .arg("--address")
             .arg(containerd.socket())
             .args(["--namespace", "k8s.io", "images", "import"])
@@ -99,7 +98,7 @@ fn tmpfs(place: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Waits for commands until stdin ends.
-fn serve(dir: &Path, cgroup: &str, mut containerd: Containerd) -> Result<()> {
+fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Result<()> {
     say(&Message::Ready { dir: dir.to_path_buf(), cgroup: cgroup.to_owned(), containerd_pid: containerd.child.id() })?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {
@@ -113,7 +112,7 @@ fn serve(dir: &Path, cgroup: &str, mut containerd: Containerd) -> Result<()> {
         match commands.recv_timeout(Duration::from_millis(200)) {
             Ok(command) if command == "restart" => {
                 containerd.end()?;
-                containerd = Containerd::start(dir, &Tools::find()?)?;
+                containerd = Daemon::start(dir, tools)?;
                 containerd.wait_for_cri()?;
                 say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
@@ -125,7 +124,7 @@ fn serve(dir: &Path, cgroup: &str, mut containerd: Containerd) -> Result<()> {
 }
 
 /// Waits for shims that ended. containerd itself belongs to its [`Child`].
-fn reap_orphans(containerd: &Containerd) {
+fn reap_orphans(containerd: &Daemon) {
     loop {
         // SAFETY: waitid writes to the siginfo it is given; si_pid is valid after it, 0 for none.
         let pid = unsafe {
@@ -145,13 +144,14 @@ fn reap_orphans(containerd: &Containerd) {
     }
 }
 
-struct Containerd {
+/// containerd, as it runs.
+struct Daemon {
     child: Child,
     socket: PathBuf,
     log: PathBuf,
 }
 
-impl Containerd {
+impl Daemon {
     fn start(dir: &Path, tools: &Tools) -> Result<Self> {
         let (socket, log) = (dir.join("containerd.sock"), dir.join("containerd.log"));
         let file = fs::OpenOptions::new().create(true).append(true).open(&log)?;

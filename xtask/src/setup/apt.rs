@@ -14,6 +14,10 @@ use anyhow::{Context, Result, bail};
 use super::Tools;
 use crate::sh;
 
+/// The file of a tree that lists its packages, and one line of it.
+const PACKAGES: &str = "packages";
+const FORMAT: &str = "${Package} ${Version}\n";
+
 /// A place that has packages of one suite.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
@@ -106,14 +110,29 @@ impl Apt {
     /// `tree`.
     pub(super) fn unpack_closure(&self, packages: &[&str], tree: &Path) -> Result<()> {
         self.download(packages)?;
+        self.download_closure(packages, &[])?;
+        self.unpack_archives(tree)
+    }
+
+    /// Unpacks the named packages and all that they depend on, their own libc too, into `tree`.
+    pub(super) fn unpack_whole(&self, packages: &[&str], tree: &Path) -> Result<()> {
+        // As on a machine with no package at all.
+        let none = self.dir.join("status");
+        fs::write(&none, "")?;
+        self.download_closure(packages, &["-o", &format!("Dir::State::Status={}", none.display())])?;
+        self.unpack_archives(tree)
+    }
+
+    fn download_closure(&self, packages: &[&str], options: &[&str]) -> Result<()> {
         sh::output(
             self.command("apt-get")
                 .args(["install", "-qq", "--yes", "--download-only", "--no-install-recommends"])
                 .args(["-o", "Debug::NoLocking=1"])
+                .args(options)
                 .args(packages),
         )
         .context("cannot fetch what the packages depend on")?;
-        self.unpack_archives(tree)
+        Ok(())
     }
 
     fn download(&self, packages: &[&str]) -> Result<()> {
@@ -125,18 +144,22 @@ impl Apt {
         self.dir.join("cache/archives")
     }
 
-    /// Into a new folder first: `tree` is whole or not there.
+    /// Into a new folder first: `tree` is whole or not there. The file `packages` in it says what
+    /// it was made of.
     fn unpack_archives(&self, tree: &Path) -> Result<()> {
-        let fresh = tree.with_extension("new");
+        let fresh = suffixed(tree, "new");
         remove_tree(&fresh)?;
         fs::create_dir_all(&fresh)?;
+        let mut packages = String::new();
         for entry in fs::read_dir(self.archives())? {
             let deb = entry?.path();
             if deb.extension().is_some_and(|ext| ext == "deb") {
                 sh::output(Command::new("dpkg").arg("-x").arg(&deb).arg(&fresh))?;
+                packages += &sh::output(Command::new("dpkg-deb").args(["-W", "--showformat", FORMAT]).arg(&deb))?;
                 fs::remove_file(&deb)?;
             }
         }
+        fs::write(fresh.join(PACKAGES), packages)?;
         remove_tree(tree)?;
         fs::rename(&fresh, tree)?;
         Ok(())
@@ -161,6 +184,21 @@ impl Apt {
         command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
+}
+
+/// The versions of these packages that a tree was made of, for a human.
+pub(super) fn versions_in(tree: &Path, packages: &[&str]) -> Result<String> {
+    let made_of = fs::read_to_string(tree.join(PACKAGES))?;
+    let wanted = |line: &&str| line.split(' ').next().is_some_and(|name| packages.contains(&name));
+    Ok(made_of.lines().filter(wanted).collect::<Vec<_>>().join(", "))
+}
+
+/// `with_extension` would take the end of a version for one.
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
 }
 
 /// Removes the package lists: the next setup that needs one reads a new one.
