@@ -140,8 +140,10 @@ objects! {
         pid: Option<u32>,
         shim_pid: Option<u32>,
         netns: Option<&'a str>,
+        oom_score_adj: Option<i32>,
         namespaces: Option<Inodes>,
         cgroup: Option<Cgroup<'a>>,
+        task_calls: Option<Vec<TaskCall>>,
     }
     Inodes {
         net: Option<u32>,
@@ -151,7 +153,22 @@ objects! {
         mnt: Option<u32>,
         user: Option<u32>,
     }
-    Cgroup<'a> { path: Option<&'a str>, limits: Map<'a>, }
+    Cgroup<'a> { path: Option<&'a str>, limits: Map<'a>, writes: Option<Vec<LimitWrite<'a>>>, }
+    LimitWrite<'a> {
+        file: &'a str,
+        value: &'a str,
+        errno: Option<i32>,
+        pid: Option<u32>,
+        comm: Option<&'a str>,
+        at_ns: u64,
+    }
+    TaskCall {
+        method: &'static str,
+        start_ns: u64,
+        end_ns: Option<u64>,
+        pid: Option<u32>,
+        exit_status: Option<u64>,
+    }
     Container<'a> {
         name: Option<&'a str>,
         id: Option<&'a str>,
@@ -165,6 +182,7 @@ objects! {
         oom_score_adj: Option<i32>,
         namespaces: Option<Inodes>,
         cgroup: Option<Cgroup<'a>>,
+        task_calls: Option<Vec<TaskCall>>,
         exec: Option<Exec<'a>>,
         exit: Option<Exit>,
     }
@@ -276,7 +294,9 @@ fn sandbox(s: &trace::Sandbox) -> Sandbox<'_> {
         shim_pid: pid(s.shim_pid),
         netns: s.netns.as_deref(),
         namespaces: s.namespaces.as_ref().map(inodes),
-        cgroup: cgroup(s.cgroup.as_deref(), &s.limits),
+        oom_score_adj: s.oom_score_adj,
+        cgroup: cgroup(s.cgroup.as_deref(), &s.limits, &s.writes),
+        task_calls: task_calls(&s.task_calls),
     }
 }
 
@@ -299,7 +319,8 @@ fn container(c: &trace::Container) -> Container<'_> {
         shim_pid: pid(c.shim_pid),
         oom_score_adj: c.oom_score_adj,
         namespaces: c.namespaces.as_ref().map(inodes),
-        cgroup: cgroup(c.cgroup.as_deref(), &c.limits),
+        cgroup: cgroup(c.cgroup.as_deref(), &c.limits, &c.writes),
+        task_calls: task_calls(&c.task_calls),
         exec: c.exec.as_ref().map(|e| Exec { path: &e.path, at_ns: e.at_ns, errno: e.errno }),
         exit: c.exit.as_ref().map(|e| Exit { code: e.code, signal: e.signal, oom: e.oom, at_ns: e.at_ns }),
     }
@@ -315,8 +336,29 @@ fn quality(q: &trace::Quality) -> Quality<'_> {
     }
 }
 
-fn cgroup<'a>(path: Option<&'a str>, limits: Map<'a>) -> Option<Cgroup<'a>> {
-    (path.is_some() || !limits.is_empty()).then_some(Cgroup { path, limits })
+fn cgroup<'a>(path: Option<&'a str>, limits: Map<'a>, writes: &'a [trace::LimitWrite]) -> Option<Cgroup<'a>> {
+    let write = |it: &'a trace::LimitWrite| LimitWrite {
+        file: &it.file,
+        value: &it.value,
+        errno: it.errno,
+        pid: pid(Some(it.pid)),
+        comm: it.comm.as_deref().and_then(known),
+        at_ns: it.at_ns,
+    };
+    let some = path.is_some() || !limits.is_empty() || !writes.is_empty();
+    let writes = (!writes.is_empty()).then(|| writes.iter().map(write).collect());
+    some.then_some(Cgroup { path, limits, writes })
+}
+
+fn task_calls(calls: &[trace::TaskCall]) -> Option<Vec<TaskCall>> {
+    let call = |it: &trace::TaskCall| TaskCall {
+        method: it.method,
+        start_ns: it.start_ns,
+        end_ns: it.end_ns,
+        pid: pid(it.pid),
+        exit_status: it.exit_status,
+    };
+    (!calls.is_empty()).then(|| calls.iter().map(call).collect())
 }
 
 /// A namespace whose inode is 0 is unknown.

@@ -106,7 +106,7 @@ pub(crate) fn complete() -> Trace {
             netns: Some("/var/run/netns/cni-1".into()),
             namespaces,
             cgroup: Some("/kubepods/burstable/pod7f2c/ab".into()),
-            limits: BTreeMap::new(),
+            ..Sandbox::default()
         },
         containers: vec![Container {
             name: Some("web".into()),
@@ -119,6 +119,21 @@ pub(crate) fn complete() -> Trace {
             namespaces,
             cgroup: Some("/kubepods/burstable/pod7f2c/cd".into()),
             limits: BTreeMap::from([("cpu.max".into(), "50000 100000".into())]),
+            writes: vec![LimitWrite {
+                file: "cpu.max".into(),
+                value: "50000 100000".into(),
+                errno: None,
+                pid: Tgid(985),
+                comm: Some("runc".into()),
+                at_ns: 600 * MS,
+            }],
+            task_calls: vec![TaskCall {
+                method: "Create",
+                start_ns: 560 * MS,
+                end_ns: Some(610 * MS),
+                pid: Some(Tgid(990)),
+                exit_status: None,
+            }],
             exec: Some(ExecPoint { path: "/bin/sleep".into(), at_ns: 635 * MS, errno: None }),
             ..Container::default()
         }],

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::calls::TaskSeen;
 use super::edges;
+use super::limits::Written;
 use super::start::{Call, Container, Failure, Method, Start};
 use super::state::State;
 use super::unit::Unit;
@@ -10,8 +12,8 @@ use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
-    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, Outcome, Quality, Sandbox,
-    StartKind, Trace, Verdict,
+    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, Outcome, Quality,
+    Sandbox, StartKind, TaskCall, Trace, Verdict,
 };
 
 impl Lifecycle {
@@ -43,8 +45,8 @@ impl Lifecycle {
             stages: divided.stages,
             named_ns: divided.named_ns,
             spans: divided.spans,
-            sandbox: self.sandbox(start),
-            containers: self.containers(start, origin),
+            sandbox: self.sandbox(start, (origin, end)),
+            containers: self.containers(start, (origin, end)),
             verdict,
             quality: self.quality(start),
         }
@@ -121,7 +123,7 @@ impl Lifecycle {
         super::cgroup::qos(path).map(str::to_owned)
     }
 
-    fn sandbox(&self, start: &Start) -> Sandbox {
+    fn sandbox(&self, start: &Start, whole: (MonotonicNs, MonotonicNs)) -> Sandbox {
         let Some(id) = &start.sandbox else { return Sandbox::default() };
         let sandbox = Sandbox { id: Some(SandboxId(id.0.clone())), ..Sandbox::default() };
         let Some(unit) = self.unit(id) else { return sandbox };
@@ -131,12 +133,15 @@ impl Lifecycle {
             netns: unit.netns_path.clone(),
             namespaces: unit.entered().and_then(|entry| entry.namespaces),
             cgroup: unit.cgroup.clone(),
-            limits: unit.limits.clone(),
+            limits: limits(unit),
+            writes: writes(unit, whole),
+            task_calls: task_calls(unit, whole),
+            oom_score_adj: unit.entered().and_then(|entry| entry.oom_score_adj),
             ..sandbox
         }
     }
 
-    fn containers(&self, start: &Start, origin: MonotonicNs) -> Vec<trace::Container> {
+    fn containers(&self, start: &Start, whole: (MonotonicNs, MonotonicNs)) -> Vec<trace::Container> {
         let shim = start.sandbox.as_ref().and_then(|id| self.unit(id)).and_then(|unit| unit.shim);
         let next = start.containers.iter().skip(1).map(|c| Some(c.created)).chain([None]);
         let known = |(container, next): (&Container, Option<MonotonicNs>)| {
@@ -149,10 +154,11 @@ impl Lifecycle {
                 ..trace::Container::default()
             };
             if let Some(unit) = start.unit(container, &self.units) {
-                fill(&mut known, unit, origin);
+                fill(&mut known, unit, whole);
                 known.shim_pid = unit.shim.or(shim);
-                // Only an init container ends well before the next one is created.
-                let done = unit.exit.as_ref().filter(|(_, exit)| exit.status == Some(0)).map(|(at, _)| *at);
+                // Only an init container's good end is waited for before the next container is created: its client asked
+                // and was told. An app container that happens to end early is not.
+                let done = unit.exit.as_ref().filter(|(_, exit)| exit.status == Some(0)).and(unit.told_done);
                 if done.zip(next).is_some_and(|(done, next)| done <= next) {
                     known.kind = ContainerKind::Init;
                 }
@@ -219,13 +225,16 @@ fn exec_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, un
     draft.add(call.filter(|_| replied.is_none()), span);
 }
 
-fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
+fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, MonotonicNs)) {
+    let origin = whole.0;
     let entry = unit.entry.as_ref();
     known.pid = unit.init();
     known.oom_score_adj = entry.and_then(|entry| entry.oom_score_adj);
     known.namespaces = entry.and_then(|entry| entry.namespaces);
     known.cgroup = unit.cgroup.clone();
-    known.limits = unit.limits.clone();
+    known.limits = limits(unit);
+    known.writes = writes(unit, whole);
+    known.task_calls = task_calls(unit, whole);
     known.exec =
         entry.map(|entry| ExecPoint { path: entry.path.clone(), at_ns: entry.at.since(origin), errno: entry.errno });
     known.exit = unit.exit.as_ref().map(|(at, exit)| ExitPoint {
@@ -234,6 +243,35 @@ fn fill(known: &mut trace::Container, unit: &Unit, origin: MonotonicNs) {
         oom: unit.oom && exit.signal.is_some(),
         at_ns: at.since(origin),
     });
+}
+
+/// What its cgroup files held at the entrypoint's exec; before it, what they hold now.
+fn limits(unit: &Unit) -> BTreeMap<String, String> {
+    unit.writes.effective(unit.entered().map_or(MonotonicNs(u64::MAX), |entry| entry.at))
+}
+
+fn writes(unit: &Unit, (origin, end): (MonotonicNs, MonotonicNs)) -> Vec<LimitWrite> {
+    let write = |it: &Written| LimitWrite {
+        file: it.file.clone(),
+        value: it.value.clone(),
+        errno: it.errno,
+        pid: it.pid,
+        comm: it.comm.clone(),
+        at_ns: it.at.since(origin),
+    };
+    unit.writes.within(origin, end).map(write).collect()
+}
+
+fn task_calls(unit: &Unit, (origin, end): (MonotonicNs, MonotonicNs)) -> Vec<TaskCall> {
+    let tasks = unit.tasks.iter().filter(|task| task.call.start >= origin && task.call.start <= end);
+    let call = |task: &TaskSeen| TaskCall {
+        method: task.method,
+        start_ns: task.call.start.since(origin),
+        end_ns: task.call.end.map(|at| at.since(origin)),
+        pid: task.pid,
+        exit_status: task.exit_status,
+    };
+    tasks.map(call).collect()
 }
 
 /// The stage of a failure: the innermost process that failed inside the call, or what was still open in it, else the

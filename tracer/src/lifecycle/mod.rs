@@ -13,6 +13,7 @@ mod build;
 mod calls;
 mod cgroup;
 mod edges;
+mod limits;
 mod process;
 mod signs;
 mod start;
@@ -83,6 +84,8 @@ pub struct Lifecycle {
     /// Pod cgroups that were made, and no RunPodSandbox yet.
     prepared: BTreeMap<PodUid, MonotonicNs>,
     losses: Losses,
+    /// The OOM killer chose a process that is of no unit.
+    stray_oom: bool,
     wire_evicted: u64,
 }
 
@@ -106,6 +109,7 @@ impl Lifecycle {
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
             losses: Losses::default(),
+            stray_oom: false,
             wire_evicted: 0,
         }
     }
@@ -250,6 +254,7 @@ impl Lifecycle {
         if let Some(unit) = self.units.get_mut(unit) {
             unit.start = Some(key);
         }
+        self.cross_check(unit);
         self.touched.insert(key);
     }
 

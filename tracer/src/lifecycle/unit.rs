@@ -9,6 +9,8 @@ use tracer_ebpf::Namespaces;
 
 use super::StartKey;
 use super::argv::Cni;
+use super::calls::TaskSeen;
+use super::limits::Writes;
 use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid};
 use crate::record::{CgroupWrite, Exec, Exit, Syscall};
 use crate::trace::ProcessInfo;
@@ -21,8 +23,6 @@ pub(super) struct UnitKey(u64);
 const MAX_RUNS: usize = 256;
 /// Signs that a unit remembers.
 const MAX_SIGNS: usize = 2048;
-/// Cgroup files that a unit remembers.
-const MAX_LIMITS: usize = 64;
 
 /// What a process of a unit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub(super) struct Unit {
     pub(super) start: Option<StartKey>,
     pub(super) runs: Vec<Run>,
     pub(super) signs: Vec<Sign>,
-    /// Runs, signs and limits that found no room.
+    /// Runs, signs, writes and task calls that found no room.
     pub(super) overflow: u64,
     pub(super) netns_path: Option<String>,
     /// unshare to bind mount, both by one thread of the runtime.
@@ -159,12 +159,22 @@ pub(super) struct Unit {
     pub(super) cgroup: Option<String>,
     /// How much `cgroup` is worth, see [`Unit::cgroup`].
     cgroup_rank: u8,
-    pub(super) limits: BTreeMap<String, String>,
+    pub(super) writes: Writes,
     pub(super) shim: Option<Tgid>,
     /// Called pivot_root.
     pub(super) init_seen: Option<Tgid>,
     /// As the shim reported it.
     pub(super) init_told: Option<Tgid>,
+    /// As the shim's events say.
+    pub(super) event_pid: Option<Tgid>,
+    /// Exit status of init, as the shim said, and when.
+    pub(super) told_exit: Option<(MonotonicNs, u64)>,
+    /// The shim said that the container ran out of memory.
+    pub(super) told_oom: bool,
+    /// When the CRI's client was told that it had exited with 0.
+    pub(super) told_done: Option<MonotonicNs>,
+    /// The task API's calls about its init.
+    pub(super) tasks: Vec<TaskSeen>,
     pub(super) task_create: Option<TaskCall>,
     pub(super) task_start: Option<TaskCall>,
     /// The entrypoint's exec, or the last one that failed.
@@ -216,19 +226,6 @@ impl Unit {
             self.cgroup = Some(path.to_owned());
             self.cgroup_rank = rank;
         }
-    }
-
-    /// Remembers a value written to one of its cgroup files.
-    pub(super) fn limit(&mut self, write: &CgroupWrite) {
-        let other = ["devices.", "cgroup."].iter().any(|family| write.file.starts_with(family));
-        if write.ret < 0 || is_membership(&write.file) || other {
-            return;
-        }
-        if self.limits.len() >= MAX_LIMITS && !self.limits.contains_key(&write.file) {
-            self.overflow += 1;
-            return;
-        }
-        self.limits.insert(write.file.clone(), write.value.trim_end().to_owned());
     }
 
     /// The entrypoint's exec by `tgid`.

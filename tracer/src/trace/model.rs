@@ -222,8 +222,14 @@ pub struct Sandbox {
     pub namespaces: Option<Namespaces>,
     /// Cgroup path.
     pub cgroup: Option<String>,
-    /// Values written to its cgroup files.
+    /// Values of its cgroup files at its exec.
     pub limits: BTreeMap<String, String>,
+    /// The writes to them, in order.
+    pub writes: Vec<LimitWrite>,
+    /// What the runtime asked its shim about it.
+    pub task_calls: Vec<TaskCall>,
+    /// At the exec.
+    pub oom_score_adj: Option<i32>,
 }
 
 /// What kind of container.
@@ -267,12 +273,48 @@ pub struct Container {
     pub namespaces: Option<Namespaces>,
     /// Cgroup path.
     pub cgroup: Option<String>,
-    /// Values written to its cgroup files, by file name.
+    /// Values of its cgroup files at its exec, by file name.
     pub limits: BTreeMap<String, String>,
+    /// The writes to them, in order.
+    pub writes: Vec<LimitWrite>,
+    /// What the runtime asked its shim about it.
+    pub task_calls: Vec<TaskCall>,
     /// The entrypoint's execve.
     pub exec: Option<ExecPoint>,
     /// Its exit.
     pub exit: Option<ExitPoint>,
+}
+
+/// A value written to a file of a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitWrite {
+    /// `memory.max`, `cpu.cfs_quota_us`, …
+    pub file: String,
+    /// Value.
+    pub value: String,
+    /// errno of a write that failed.
+    pub errno: Option<i32>,
+    /// Writer.
+    pub pid: Tgid,
+    /// `comm` of the writer.
+    pub comm: Option<String>,
+    /// Relative to the trace's start.
+    pub at_ns: u64,
+}
+
+/// A call of the task API (ttrpc), from the runtime to the shim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskCall {
+    /// `Create`, `Start`, `Wait`, `Kill` or `Delete`.
+    pub method: &'static str,
+    /// Relative to the trace's start.
+    pub start_ns: u64,
+    /// Relative to the trace's start; absent while open.
+    pub end_ns: Option<u64>,
+    /// The init's pid, as the reply says.
+    pub pid: Option<Tgid>,
+    /// Its exit status, as the reply says: 128 and the signal where one ended it.
+    pub exit_status: Option<u64>,
 }
 
 /// The point where the entrypoint's execve succeeded or failed.

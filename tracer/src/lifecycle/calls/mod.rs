@@ -3,9 +3,11 @@
 mod containers;
 mod pulls;
 mod replies;
+mod tasks;
 
+pub(super) use self::tasks::TaskSeen;
 use super::start::{Call, Method};
-use super::unit::{TaskCall, UnitKey};
+use super::unit::UnitKey;
 use super::{Lifecycle, MAX_CALLS, StartKey, cgroup};
 use crate::cri::{CallEvent, CallKey, CallStart, Field, Fields, Protocol};
 use crate::engine::Update;
@@ -35,9 +37,10 @@ enum About {
     Removal(ContainerId),
     /// Version.
     Version,
-    /// Task API: Create or Start of a unit.
-    TaskCreate(UnitKey),
-    TaskStart(UnitKey),
+    /// ContainerStatus of a unit.
+    ContainerStatus(UnitKey),
+    /// Call `index` of the task API about a unit.
+    Task(UnitKey, usize),
 }
 
 /// A pull whose pod is known only when a container of its image is created.
@@ -61,7 +64,7 @@ impl Lifecycle {
             }
             CallEvent::Response { key, at, fields } => {
                 self.advance(*at, updates);
-                self.response(*key, fields);
+                self.response(*key, *at, fields);
             }
             CallEvent::End { key, at, ending } => {
                 self.advance(*at, updates);
@@ -102,6 +105,13 @@ impl Lifecycle {
             (Protocol::Grpc, "RemovePodSandbox") => self.stop(at, sandbox()).map(About::Removal),
             (Protocol::Grpc, "PodSandboxStatus") => sandbox().and_then(|id| self.start_of_unit(&id)).map(About::Status),
             (Protocol::Grpc, "Version") => Some(About::Version),
+            (Protocol::Grpc, "ContainerStatus") => {
+                id(fields, Field::ContainerId).and_then(|id| self.units.find(&id)).map(About::ContainerStatus)
+            }
+            (Protocol::Ttrpc, "Forward") => {
+                self.task_event(at, fields);
+                None
+            }
             (Protocol::Ttrpc, method) => self.task(method, start.at, fields),
             (Protocol::Grpc, _) => None,
         };
@@ -159,24 +169,6 @@ impl Lifecycle {
         self.touched.extend(&keys);
         (!keys.is_empty()).then_some(sandbox)
     }
-
-    fn task(&mut self, method: &str, at: MonotonicNs, fields: &Fields) -> Option<About> {
-        let exec = fields.text(Field::ExecId).is_some_and(|id| !id.is_empty());
-        let key = self.units.of(&id(fields, Field::TaskId).filter(|_| !exec)?);
-        let unit = self.units.get_mut(key)?;
-        let call = Some(TaskCall { start: at, end: None });
-        match method {
-            "Create" => {
-                unit.task_create = unit.task_create.or(call);
-                Some(About::TaskCreate(key))
-            }
-            "Start" => {
-                unit.task_start = unit.task_start.or(call);
-                Some(About::TaskStart(key))
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Whether a call says anything about a start.
@@ -191,11 +183,14 @@ fn is_interesting(start: &CallStart) -> bool {
                 | "StopPodSandbox"
                 | "RemovePodSandbox"
                 | "PodSandboxStatus"
+                | "ContainerStatus"
                 | "Version"
         ),
         Protocol::Grpc => service.ends_with(".ImageService") && start.method == "PullImage",
+        Protocol::Ttrpc if service == "containerd.services.events.ttrpc.v1.Events" => start.method == "Forward",
         Protocol::Ttrpc => {
-            service.starts_with("containerd.task.") && matches!(start.method.as_str(), "Create" | "Start")
+            let method = matches!(start.method.as_str(), "Create" | "Start" | "Wait" | "Kill" | "Delete");
+            service.starts_with("containerd.task.") && method
         }
     }
 }

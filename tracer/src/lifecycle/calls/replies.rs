@@ -4,10 +4,13 @@ use super::super::start::{Failure, Method, Turnout};
 use super::super::{Lifecycle, StartKey};
 use super::{About, id, text};
 use crate::cri::{CallKey, Ending, Field, Fields};
-use crate::ids::{MonotonicNs, Tgid};
+use crate::ids::MonotonicNs;
+
+/// `ContainerState` of the CRI.
+const CONTAINER_EXITED: u64 = 2;
 
 impl Lifecycle {
-    pub(super) fn response(&mut self, key: CallKey, fields: &Fields) {
+    pub(super) fn response(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
         let Some(pending) = self.calls.get(&key) else { return };
         match pending.about {
             About::Start(start, index) => self.replied(start, index, fields),
@@ -27,14 +30,16 @@ impl Lifecycle {
                 node.runtime = node.runtime.take().or_else(|| text(fields, Field::RuntimeName));
                 node.runtime_version = node.runtime_version.take().or_else(|| text(fields, Field::RuntimeVersion));
             }
-            About::TaskCreate(key) => {
-                let Some(unit) = self.units.get_mut(key) else { return };
-                let pid = fields.number(Field::Pid).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-                unit.init_told = unit.init_told.or(pid.map(Tgid));
-                let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
-                self.compare_init(seen, told, start);
+            About::ContainerStatus(key) => {
+                let done = fields.number(Field::State) == Some(CONTAINER_EXITED);
+                // What proto3 leaves out is 0.
+                let well = fields.number(Field::ExitCode).unwrap_or(0) == 0;
+                if let Some(unit) = self.units.get_mut(key).filter(|_| done && well) {
+                    unit.told_done = unit.told_done.or(Some(at));
+                }
             }
-            About::Unknown | About::Removal(_) | About::TaskStart(_) => {}
+            About::Task(key, index) => self.task_replied(key, index, at, fields),
+            About::Unknown | About::Removal(_) => {}
         }
     }
 
@@ -70,20 +75,11 @@ impl Lifecycle {
                     pull.call.end = Some((at, ending.clone()));
                 }
             }
-            About::TaskCreate(key) => {
-                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_create.as_mut()) {
-                    call.end = call.end.or(Some(at));
-                }
-            }
-            About::TaskStart(key) => {
-                if let Some(call) = self.units.get_mut(key).and_then(|unit| unit.task_start.as_mut()) {
-                    call.end = call.end.or(Some(at));
-                }
-            }
+            About::Task(key, index) => self.task_ended(key, index, at),
             About::Removal(sandbox) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
                 self.starts_in(&sandbox).into_iter().for_each(|key| self.forget(key));
             }
-            About::Unknown | About::Status(_) | About::Version | About::Removal(_) => {}
+            About::Unknown | About::Status(_) | About::ContainerStatus(_) | About::Version | About::Removal(_) => {}
         }
     }
 

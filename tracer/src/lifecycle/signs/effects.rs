@@ -1,8 +1,8 @@
 //! What tracked processes do to namespaces, mounts and cgroups.
 
+use super::super::Lifecycle;
 use super::super::cgroup::{cgroup_ids, container_id, path_container};
 use super::super::unit::{Entry, Kind, UnitKey, What};
-use super::super::{Lifecycle, StartKey};
 use super::{bound, netns_path};
 use crate::ids::{MonotonicNs, PodUid, Tgid};
 use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Sys, Syscall};
@@ -24,7 +24,8 @@ impl Lifecycle {
                 return;
             }
             Sys::Mount if syscall.ret == 0 && syscall.args[3] & MS_BIND != 0 => {
-                if let Some((from, _)) = self.netns_threads.remove(&(tgid, tid)) {
+                let thread = self.netns_threads.remove(&(tgid, tid)).map(|(from, _)| from);
+                if let Some(from) = thread.or_else(|| self.netns_child(tgid, &syscall.strings[0])) {
                     bound(&mut self.netns_paths, &mut self.losses.evicted);
                     self.netns_paths.insert(netns_path(&syscall.strings[1]).to_owned(), (from, at));
                     return;
@@ -46,23 +47,16 @@ impl Lifecycle {
         unit.sign(tgid, syscall.enter, at, What::Syscall(syscall.clone()));
         if syscall.sys == Sys::PivotRoot && syscall.ret == 0 && matches!(kind, Kind::Init | Kind::InitChild) {
             unit.init_seen.get_or_insert(tgid);
-            let (seen, told, start) = (unit.init_seen, unit.init_told, unit.start);
-            self.compare_init(seen, told, start);
+            key.into_iter().for_each(|key| self.cross_check(key));
         }
     }
 
-    pub(in crate::lifecycle) fn compare_init(
-        &mut self,
-        seen: Option<Tgid>,
-        told: Option<Tgid>,
-        start: Option<StartKey>,
-    ) {
-        if let (Some(seen), Some(told)) = (seen, told)
-            && seen != told
-            && let Some(start) = start.and_then(|key| self.starts.get_mut(&key))
-        {
-            start.notes.insert(format!("init_pid_disagrees: kernel {seen}, shim {told}"));
-        }
+    /// With a user namespace the runtime clones a child into new namespaces and pins the child's (containerd
+    /// `pkg/sys/unshare_linux.go`).
+    fn netns_child(&self, runtime: Tgid, source: &str) -> Option<MonotonicNs> {
+        let pid = source.strip_prefix("/proc/")?.strip_suffix("/ns/net")?.parse().ok()?;
+        let child = self.processes.get(Tgid(pid)).filter(|child| child.parent == runtime)?;
+        child.created.filter(|created| created.clone_flags & CLONE_NEWNET != 0).map(|created| created.at)
     }
 
     /// An execve of init that failed; runtimes look the path up before, so it is kept as what stopped the container
@@ -134,8 +128,15 @@ impl Lifecycle {
             Some((Kind::OciCreate | Kind::Init | Kind::InitChild, Some(unit))) => Some(unit),
             _ => container_id(&write.dir).and_then(|id| self.units.find(&id)),
         };
+        let run = process.filter(|process| process.unit == key).and_then(|process| process.run);
         if let Some(unit) = key.and_then(|key| self.units.get_mut(key)) {
-            unit.limit(write);
+            // cpuset files are written up to the root of the hierarchy; only the container's own are its limits.
+            let own = write.dir.is_empty() || container_id(&write.dir).as_ref() == Some(&unit.id);
+            let run = run.and_then(|run| unit.runs.get(run)).and_then(|run| run.execs.last());
+            let comm = run.map(|exec| exec.comm.clone());
+            if own && !unit.writes.add(at, tgid, comm, write) {
+                unit.overflow += 1;
+            }
             unit.sign(tgid, at, write.exit, What::CgroupWrite(write.clone()));
         }
     }

@@ -31,8 +31,9 @@ impl Lifecycle {
             Event::CgroupWrite(write) => self.cgroup_write(at, tgid, write),
             Event::Oom { victim } => {
                 let unit = self.processes.get(*victim).and_then(|p| p.unit);
-                if let Some(unit) = unit.and_then(|key| self.units.get_mut(key)) {
-                    unit.oom = true;
+                match unit.and_then(|key| self.units.get_mut(key)) {
+                    Some(unit) => unit.oom = true,
+                    None => self.stray_oom = true,
                 }
             }
             Event::Socket(socket) => {
@@ -128,6 +129,7 @@ impl Lifecycle {
             unit.init_seen = unit.init_seen.or(Some(tgid));
         }
         let start = unit.start;
+        key.into_iter().for_each(|key| self.cross_check(key));
         let kind = if is_init { Kind::Contained } else { Kind::Hook };
         if let Some(process) = self.processes.get_mut(tgid) {
             process.kind = kind;
@@ -221,6 +223,7 @@ impl Lifecycle {
             unit.exit = Some((at, exit.clone()));
             let start = unit.start;
             self.touch(start);
+            process.unit.into_iter().for_each(|key| self.cross_check(key));
         }
         if process.role == Role::Runtime {
             self.netns_threads.retain(|(owner, _), _| *owner != tgid);

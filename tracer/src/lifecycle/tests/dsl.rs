@@ -212,12 +212,24 @@ impl Stream {
 
     /// A task call of the runtime to a shim.
     pub(super) fn task(&mut self, times: (u64, u64), method: &str, id: &str, pid: u32) {
+        self.task_reply(times, method, id, vec![(Field::Pid, Value::Number(u64::from(pid)))]);
+    }
+
+    /// The same, with another reply.
+    pub(super) fn task_reply(&mut self, times: (u64, u64), method: &str, id: &str, reply: Vec<(Field, Value)>) {
         let request = fields(&[(Field::TaskId, id)]);
         let key = self.begin(times.0, Protocol::Ttrpc, "containerd.task.v2.Task", method, request);
         let at = ns(times.1 + self.offset);
-        let fields = Fields(vec![(Field::Pid, Value::Number(u64::from(pid)))]);
-        self.push(times.1, CallEvent::Response { key, at, fields });
+        self.push(times.1, CallEvent::Response { key, at, fields: Fields(reply) });
         self.end_call(times.1, key, Ending::Status { code: 0, message: String::new() });
+    }
+
+    /// An event that a shim forwards to the runtime.
+    pub(super) fn task_event(&mut self, at: u64, topic: &str, id: &str, more: &[(Field, u64)]) {
+        let mut event = fields(&[(Field::Topic, topic), (Field::TaskId, id), (Field::ExecId, id)]);
+        event.0.extend(more.iter().map(|(field, number)| (*field, Value::Number(*number))));
+        let key = self.begin(at, Protocol::Ttrpc, "containerd.services.events.ttrpc.v1.Events", "Forward", event);
+        self.end_call(at, key, Ending::Status { code: 0, message: String::new() });
     }
 
     /// Removes what `fits`.
@@ -247,7 +259,9 @@ impl Stream {
 
 pub(super) fn fields(pairs: &[(Field, &str)]) -> Fields {
     let value = |field: &Field, text: &str| match (field, text.parse()) {
-        (Field::ContainerAttempt | Field::PodAttempt, Ok(number)) => Value::Number(number),
+        (Field::ContainerAttempt | Field::PodAttempt | Field::State | Field::ExitCode | Field::Timeout, Ok(number)) => {
+            Value::Number(number)
+        }
         _ => Value::Text(text.to_owned()),
     };
     Fields(pairs.iter().map(|(field, text)| (*field, value(field, text))).collect())

@@ -3,11 +3,14 @@
 mod containerd;
 mod dsl;
 mod failures;
+mod kinds;
+mod limits;
 mod properties;
 mod render;
 mod restarts;
 mod runtimes;
 mod starts;
+mod tasks;
 
 use self::dsl::Stream;
 use crate::engine::Config;
