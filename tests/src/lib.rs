@@ -5,6 +5,7 @@
 //! it, or on any other CRI socket.
 
 pub mod cgroup;
+pub mod churn;
 pub mod cri;
 pub mod image;
 pub mod machine;
@@ -13,6 +14,7 @@ pub mod podlapse;
 pub mod signals;
 pub mod tools;
 pub mod trace;
+pub mod witness;
 
 pub use cri::Cri;
 pub use node::{Node, Options};

@@ -1,7 +1,11 @@
 //! Reads `podlapse.trace/v1` objects in tests.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+use crate::cri::StartedPod;
 
 /// The spans of a trace.
 pub fn spans(trace: &Value) -> &[Value] {
@@ -55,6 +59,32 @@ pub fn sound(trace: &Value) -> Result<()> {
         if let Some(parent) = parent(trace, span) {
             ensure!(parent["start_ns"].as_u64() <= start, "span {span} starts before its parent {parent}");
         }
+    }
+    Ok(())
+}
+
+/// A trace has exactly the ids and pids that the CRI reported of its pod.
+pub fn belongs(trace: &Value, pod: &StartedPod) -> Result<()> {
+    ensure!(trace["pod"]["uid"] == pod.uid, "pod {}, not {}", trace["pod"], pod.uid);
+    ensure!(trace["pod"]["name"] == pod.name && trace["pod"]["namespace"] == pod.namespace, "pod {}", trace["pod"]);
+    ensure!(trace["sandbox"]["id"] == pod.id && trace["sandbox"]["pid"] == pod.pid, "sandbox {}", trace["sandbox"]);
+    let containers = trace["containers"].as_array().context("no containers")?;
+    ensure!(containers.len() == pod.containers.len(), "{} containers", containers.len());
+    for (seen, real) in containers.iter().zip(&pod.containers) {
+        ensure!(seen["id"] == real.id && seen["pid"] == real.pid, "{seen}, not {} {}", real.id, real.pid);
+    }
+    Ok(())
+}
+
+/// None of `all` ids but its `own` is anywhere in a trace.
+pub fn names_no_other<'a>(
+    trace: &Value,
+    own: impl IntoIterator<Item = &'a str>,
+    all: impl IntoIterator<Item = &'a str>,
+) -> Result<()> {
+    let (text, own) = (trace.to_string(), own.into_iter().collect::<BTreeSet<_>>());
+    for id in all.into_iter().filter(|id| !own.contains(id)) {
+        ensure!(!text.contains(id), "the trace of {} names {id} of another pod", trace["pod"]);
     }
     Ok(())
 }

@@ -6,25 +6,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::{Cri, Node, Options, podlapse, trace};
-use serde_json::Value;
-
-/// Every process of a trace belongs to the pod that the CRI reported, and to no other.
-fn belongs(trace: &Value, pod: &StartedPod, all: &[StartedPod]) -> Result<()> {
-    ensure!(trace["sandbox"]["id"] == pod.id && trace["sandbox"]["pid"] == pod.pid, "sandbox {}", trace["sandbox"]);
-    let containers = trace["containers"].as_array().context("no containers")?;
-    ensure!(containers.len() == pod.containers.len(), "{} containers", containers.len());
-    for (seen, real) in containers.iter().zip(&pod.containers) {
-        ensure!(seen["id"] == real.id && seen["pid"] == real.pid, "{seen}, not {} {}", real.id, real.pid);
-    }
-    let text = trace.to_string();
-    for other in all.iter().filter(|other| other.uid != pod.uid) {
-        let ids = other.containers.iter().map(|container| &container.id).chain([&other.id, &other.uid]);
-        for id in ids {
-            ensure!(!text.contains(id.as_str()), "the trace of {} names {id} of {}", pod.name, other.name);
-        }
-    }
-    Ok(())
-}
 
 #[tokio::test]
 async fn twenty_pods_at_once() -> Result<()> {
@@ -49,7 +30,8 @@ async fn twenty_pods_at_once() -> Result<()> {
         let trace = traces.iter().find(|trace| trace["pod"]["uid"] == pod.uid).context("a start was missed")?;
         trace::sound(trace)?;
         ensure!(trace["outcome"] == "complete", "{}: outcome {}", pod.name, trace["outcome"]);
-        belongs(trace, pod, &pods)?;
+        trace::belongs(trace, pod)?;
+        trace::names_no_other(trace, pod.ids(), pods.iter().flat_map(StartedPod::ids))?;
         for plugin in ["loopback", "bridge", "host-local", "portmap"] {
             trace::only(trace, &format!("sandbox.cni.{plugin}"))?;
         }
@@ -93,6 +75,6 @@ async fn a_start_during_load() -> Result<()> {
     ensure!(traces.len() == 1, "{} traces", traces.len());
     trace::sound(&traces[0])?;
     ensure!(traces[0]["outcome"] == "complete", "outcome {}", traces[0]["outcome"]);
-    belongs(&traces[0], &started, &[])?;
+    trace::belongs(&traces[0], &started)?;
     node.stop()
 }

@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: what podlapse costs, as ratios within one run.
 
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::setup::{self, Group};
 use crate::sh;
@@ -23,20 +24,31 @@ enum What {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Records a second of the engine on one core, and its memory
+    Engine {
+        /// A recording; without one, 50 pods are started on a private node, 10 at a time, and recorded
+        file: Option<PathBuf>,
+    },
 }
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    let What::Start { arguments } = &args.what;
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node])?;
     eprintln!("bench: building podlapse with optimisations");
     sh::loud(workspace.cargo().args(["build", "--quiet", "--release", "-p", "podlapse", "-p", "podlapse-tests"]))?;
-    let mut bench = std::process::Command::new(workspace.released("podlapse-bench"));
-    bench.arg("start").args(arguments).env("PODLAPSE_TOOLS", &workspace.tools).stdin(Stdio::null());
-    let status = bench.status().with_context(|| format!("cannot run {}", sh::line(&bench)))?;
-    if !status.success() {
-        bail!("{} ended with {status}", sh::line(&bench));
+    let bench = |what| {
+        let mut bench = Command::new(workspace.released("podlapse-bench"));
+        bench.arg(what).env("PODLAPSE_TOOLS", &workspace.tools);
+        bench
+    };
+    match &args.what {
+        What::Start { arguments } => sh::show(bench("start").args(arguments)),
+        What::Engine { file: Some(file) } => sh::show(bench("engine").arg(file)),
+        What::Engine { file: None } => {
+            let file = workspace.released("churn.plr");
+            sh::show(bench("churn").arg(&file))?;
+            sh::show(bench("engine").arg(&file))
+        }
     }
-    Ok(())
 }

@@ -252,6 +252,14 @@ pub struct StartedPod {
     pub containers: Vec<StartedContainer>,
 }
 
+impl StartedPod {
+    /// Its uid, its sandbox and its containers.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let containers = self.containers.iter().map(|container| container.id.as_str());
+        containers.chain([self.id.as_str(), self.uid.as_str()])
+    }
+}
+
 /// A container that was started.
 #[derive(Debug, Clone, Serialize)]
 pub struct StartedContainer {

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod churn;
+mod engine;
 mod start;
 mod statistics;
 mod strace;
@@ -18,11 +20,17 @@ struct Cli {
 enum What {
     /// What podlapse costs a pod start
     Start(start::Args),
+    /// Record many pods that come and go at once
+    Churn(churn::Args),
+    /// What the engine takes for the records of a recording
+    Engine(engine::Args),
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     match Cli::parse().what {
         What::Start(args) => start::main(&args).await,
+        What::Churn(args) => churn::main(&args).await,
+        What::Engine(args) => engine::main(&args),
     }
 }
