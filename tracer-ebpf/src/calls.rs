@@ -62,6 +62,18 @@ pub(crate) fn task_enter(ctx: TracePointContext) -> u32 {
     0
 }
 
+/// The syscalls that are reported for the runtime alone.
+#[tracepoint]
+pub(crate) fn runtime_enter(ctx: TracePointContext) -> u32 {
+    let id = kernel::pid_tgid();
+    if maps::is_runtime((id >> 32) as u32)
+        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
+    {
+        begin(&ctx, id, 0, 0, spec);
+    }
+    0
+}
+
 /// Whether that process is tracked and not a container's.
 #[inline(always)]
 pub(crate) fn is_helper(tgid: u32) -> bool {
@@ -91,6 +103,9 @@ fn begin(ctx: &TracePointContext, key: u64, id: u64, kind: u32, spec: &Spec) {
     unsafe {
         let from = ctx.as_ptr() as u64 + kernel::at::<{ offset::SYS_ARGS }>();
         bpf_probe_read_kernel(call.args.as_mut_ptr().cast(), (args * 8) as u32, from as *const _);
+    }
+    if spec.only != 0 && (call.args[0] > 63 || spec.only >> (call.args[0] & 63) & 1 == 0) {
+        return;
     }
     call.enter = ring::now();
     if CALLS.insert(key, call, 0).is_err() {

@@ -321,6 +321,32 @@ pub mod sys {
     pub const MKDIR: u32 = 16;
     /// `mkdirat`, failed \[path\]
     pub const MKDIRAT: u32 = 17;
+    /// `prctl`, of a few options: `args[0]`
+    pub const PRCTL: u32 = 18;
+    /// `seccomp`, of the modes: `args[0]`
+    pub const SECCOMP: u32 = 19;
+    /// `capset`
+    pub const CAPSET: u32 = 20;
+    /// `mknod` \[path\]
+    pub const MKNOD: u32 = 21;
+    /// `mknodat` \[path\]
+    pub const MKNODAT: u32 = 22;
+    /// `renameat` \[from, to\]
+    pub const RENAMEAT: u32 = 30;
+    /// `fsync(fd)`, of the runtime
+    pub const FSYNC: u32 = 23;
+    /// `fdatasync(fd)`, of the runtime
+    pub const FDATASYNC: u32 = 24;
+    /// `syncfs(fd)`, of the runtime
+    pub const SYNCFS: u32 = 25;
+    /// `fchownat`, of the runtime \[path\]
+    pub const FCHOWNAT: u32 = 26;
+    /// `lchown`, of the runtime \[path\]
+    pub const LCHOWN: u32 = 27;
+    /// `setxattr`, of the runtime \[path, name\]; never the value
+    pub const SETXATTR: u32 = 28;
+    /// `lsetxattr`, of the runtime \[path, name\]; never the value
+    pub const LSETXATTR: u32 = 29;
 }
 
 /// A cgroup was made or removed, or a task moved; the path below the hierarchy's root follows.

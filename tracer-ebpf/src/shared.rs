@@ -131,6 +131,8 @@ const _: () = assert!(size_of::<Path>() == 112);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
+    /// Values of argument 0 that are of interest, a bit each; 0: all.
+    pub only: u64,
     /// Meaning of `code`, see [`class`].
     pub class: u32,
     /// By class: [`shape`] and direction, [`crate::socket_op`] or [`crate::sys`].
@@ -141,8 +143,10 @@ pub struct Spec {
     pub flags: u32,
     /// Indices of the string arguments; [`NO_ARG`]: none.
     pub strings: [u32; 3],
+    /// Reserved, 0.
+    pub reserved: u32,
 }
-const _: () = assert!(size_of::<Spec>() == 28);
+const _: () = assert!(size_of::<Spec>() == 40);
 
 /// Arguments that are kept of a syscall under way.
 pub const ARGS: usize = 6;

@@ -11,7 +11,7 @@ use super::StartKey;
 use super::argv::Cni;
 use super::calls::TaskSeen;
 use super::limits::Writes;
-use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid};
+use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid, Tid};
 use crate::record::{CgroupWrite, Exec, Exit, Syscall};
 use crate::trace::ProcessInfo;
 
@@ -78,9 +78,16 @@ pub(super) struct ExecSeen {
     pub(super) filename: String,
     pub(super) comm: String,
     pub(super) argv: Vec<String>,
+    /// Its network namespace; 0: unknown.
+    pub(super) net: u32,
 }
 
 impl Run {
+    /// When it was created, or where that was not seen its first exec.
+    pub(super) fn begin(&self) -> Option<MonotonicNs> {
+        self.created.map(|created| created.at).or(self.first_exec())
+    }
+
     /// First exec.
     pub(super) fn first_exec(&self) -> Option<MonotonicNs> {
         self.execs.first().map(|exec| exec.at)
@@ -112,6 +119,7 @@ impl Run {
 #[derive(Clone, Debug)]
 pub(super) struct Sign {
     pub(super) tgid: Tgid,
+    pub(super) tid: Tid,
     pub(super) enter: MonotonicNs,
     pub(super) exit: MonotonicNs,
     pub(super) what: What,
@@ -211,12 +219,12 @@ impl Unit {
     }
 
     /// Remembers a sign.
-    pub(super) fn sign(&mut self, tgid: Tgid, enter: MonotonicNs, exit: MonotonicNs, what: What) {
+    pub(super) fn sign(&mut self, sign: Sign) {
         if self.signs.len() >= MAX_SIGNS {
             self.overflow += 1;
             return;
         }
-        self.signs.push(Sign { tgid, enter, exit, what });
+        self.signs.push(sign);
     }
 
     /// Remembers its cgroup: a path that ends in its id wins, then the default hierarchy's, then the first.

@@ -19,6 +19,10 @@ pub enum Group {
     Namespaces,
     /// Mounts and the root's pivot.
     Mounts,
+    /// Privileges given up, seccomp filters.
+    Privileges,
+    /// The runtime's waits for the disk, owners and labels of files.
+    Disk,
     /// cgroups and their files.
     Cgroup,
     /// The OOM killer.
@@ -29,12 +33,14 @@ pub enum Group {
 
 impl Group {
     /// All of them.
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 10] = [
         Group::Socket,
         Group::Process,
         Group::Exec,
         Group::Namespaces,
         Group::Mounts,
+        Group::Privileges,
+        Group::Disk,
         Group::Cgroup,
         Group::Oom,
         Group::Signal,
@@ -48,6 +54,8 @@ impl Group {
             Group::Exec => "exec",
             Group::Namespaces => "namespaces",
             Group::Mounts => "mounts",
+            Group::Privileges => "privileges",
+            Group::Disk => "disk",
             Group::Cgroup => "cgroup",
             Group::Oom => "oom",
             Group::Signal => "signal",

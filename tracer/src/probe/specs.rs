@@ -37,13 +37,21 @@ pub(crate) struct Watched {
 
 const NONE: [u32; 3] = [NO_ARG; 3];
 
+/// Programs set the names of their threads by prctl; what a runtime does to its init's privileges, and a shim that
+/// becomes a reaper, is rare.
+const PRCTL: [i32; 4] =
+    [libc::PR_SET_KEEPCAPS, libc::PR_SET_SECCOMP, libc::PR_SET_CHILD_SUBREAPER, libc::PR_SET_NO_NEW_PRIVS];
+
+/// libseccomp asks for the first when a program begins to make a filter; the second installs one.
+const SECCOMP: [i32; 2] = [0, 1];
+
 const fn watched(name: &'static str, nr: libc::c_long, group: Group, args: u32, class: u32, code: u32) -> Watched {
     let (enter, exit) = match class {
         class::IO => ("fd_enter", "io_exit"),
         class::SOCKET => ("fd_enter", "sock_exit"),
         _ => ("task_enter", "task_exit"),
     };
-    let spec = Spec { class, code, args, flags: 0, strings: NONE };
+    let spec = Spec { only: 0, class, code, args, flags: 0, strings: NONE, reserved: 0 };
     Watched { name, event: name, nr, group, required: false, enter: Some(enter), exit: Some(exit), spec }
 }
 
@@ -63,6 +71,11 @@ const fn task(name: &'static str, nr: libc::c_long, group: Group, args: u32, sys
         index += 1;
     }
     it
+}
+
+/// The disk is slow, its calls are few: only of the runtime.
+const fn runtime(name: &'static str, nr: libc::c_long, args: u32, sys: u32, strings: &[u32]) -> Watched {
+    task(name, nr, Group::Disk, args, sys, strings).enter(Some("runtime_enter"))
 }
 
 impl Watched {
@@ -87,6 +100,16 @@ impl Watched {
 
     const fn event(mut self, event: &'static str) -> Watched {
         self.event = event;
+        self
+    }
+
+    /// Reported for these values of argument 0 alone.
+    const fn only(mut self, values: &[i32]) -> Watched {
+        let mut index = 0;
+        while index < values.len() {
+            self.spec.only |= 1 << values[index];
+            index += 1;
+        }
         self
     }
 
@@ -131,12 +154,25 @@ pub(crate) fn all() -> Vec<Watched> {
         task("open_tree", libc::SYS_open_tree, Group::Mounts, 3, sys::OPEN_TREE, &[1]),
         task("mount_setattr", libc::SYS_mount_setattr, Group::Mounts, 5, sys::MOUNT_SETATTR, &[1]),
         task("mkdirat", libc::SYS_mkdirat, Group::Mounts, 3, sys::MKDIRAT, &[1]).flags(failed),
+        task("mknodat", libc::SYS_mknodat, Group::Mounts, 3, sys::MKNODAT, &[1]),
+        task("renameat", libc::SYS_renameat, Group::Mounts, 4, sys::RENAMEAT, &[1, 3]),
+        task("prctl", libc::SYS_prctl, Group::Privileges, 1, sys::PRCTL, &[]).only(&PRCTL),
+        task("seccomp", libc::SYS_seccomp, Group::Privileges, 1, sys::SECCOMP, &[]).only(&SECCOMP),
+        task("capset", libc::SYS_capset, Group::Privileges, 1, sys::CAPSET, &[]),
+        runtime("fsync", libc::SYS_fsync, 1, sys::FSYNC, &[]),
+        runtime("fdatasync", libc::SYS_fdatasync, 1, sys::FDATASYNC, &[]),
+        runtime("syncfs", libc::SYS_syncfs, 1, sys::SYNCFS, &[]),
+        runtime("fchownat", libc::SYS_fchownat, 5, sys::FCHOWNAT, &[1]),
+        runtime("setxattr", libc::SYS_setxattr, 2, sys::SETXATTR, &[0, 1]),
+        runtime("lsetxattr", libc::SYS_lsetxattr, 2, sys::LSETXATTR, &[0, 1]),
     ];
     // Architectures younger than these calls do not have them.
     #[cfg(target_arch = "x86_64")]
     table.extend([
         socket("dup2", libc::SYS_dup2, 2, socket_op::DUP),
         task("mkdir", libc::SYS_mkdir, Group::Mounts, 2, sys::MKDIR, &[0]).flags(failed),
+        task("mknod", libc::SYS_mknod, Group::Mounts, 3, sys::MKNOD, &[0]),
+        runtime("lchown", libc::SYS_lchown, 3, sys::LCHOWN, &[0]),
     ]);
     table
 }

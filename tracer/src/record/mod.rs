@@ -288,6 +288,19 @@ syscalls! {
     Clone3 = CLONE3, "clone3";
     Mkdir = MKDIR, "mkdir";
     Mkdirat = MKDIRAT, "mkdirat";
+    Prctl = PRCTL, "prctl";
+    Seccomp = SECCOMP, "seccomp";
+    Capset = CAPSET, "capset";
+    Mknod = MKNOD, "mknod";
+    Mknodat = MKNODAT, "mknodat";
+    Renameat = RENAMEAT, "renameat";
+    Fsync = FSYNC, "fsync";
+    Fdatasync = FDATASYNC, "fdatasync";
+    Syncfs = SYNCFS, "syncfs";
+    Fchownat = FCHOWNAT, "fchownat";
+    Lchown = LCHOWN, "lchown";
+    Setxattr = SETXATTR, "setxattr";
+    Lsetxattr = LSETXATTR, "lsetxattr";
 }
 
 /// What happened to a cgroup.

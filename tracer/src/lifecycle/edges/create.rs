@@ -1,13 +1,23 @@
-//! What happens inside `create`.
+//! What happens inside `create`, until init has its namespaces; what follows is in `sequence.rs`.
+//!
+//! | stage | from | to |
+//! |---|---|---|
+//! | `.load` | clone of `create`; where it re-executes itself, that exec | first of: its fsopen, its mkdir of the cgroup, init's exec (crun's init: clone) |
+//! | `.self_clone` | first exec of a process that re-executes itself, or the runtime's first fsopen | last such exec |
+//! | `.cgroup_join` | first mkdir of the container's cgroup | last attach; with CLONE_INTO_CGROUP the clone |
+//! | `.bootstrap` | end of init's self clone and of the join | first sign of its namespaces |
+//! | `.namespaces` | first setns, unshare or clone flag of init's stages | last, or the clone of the final stage after it |
+//! | `.hooks` | a hook's clone | its exit |
 
 use std::collections::BTreeSet;
 
 use super::super::argv::basename;
-use super::super::unit::{Kind, Run, Sign, What, is_membership};
+use super::super::unit::{Kind, Run, Sign, What};
 use super::Edges;
-use super::interval::{Interval, is_mount, is_self, is_sys, syscall};
+use super::interval::{Interval, is_self, is_sys, syscall};
+use super::sequence::Sequence;
 use crate::ids::{MonotonicNs, Tgid};
-use crate::record::{Sys, Syscall};
+use crate::record::Sys;
 use crate::trace::DraftId;
 
 /// `CLONE_NEW*` of namespaces that a container may have of its own.
@@ -22,13 +32,22 @@ impl<'a> Edges<'a> {
         let stages: Vec<&'a Run> = self.runs_of_init(Some((from, to))).collect();
         let parent = Some(parent);
 
-        self.self_clone(parent, create, &stages, &signs);
+        self.load(parent, create, &stages, &signs);
+        let cloned = self.self_clone(parent, create, &stages, &signs);
         let joined = self.cgroup_join(parent, &stages, &signs);
         let pivot = signs.iter().find(|s| is_sys(s, Sys::PivotRoot)).copied();
         let init = pivot.map(|sign| sign.tgid).or(self.unit.init());
         let entered = self.namespaces(parent, init, &stages, &signs);
-        self.limits(parent, joined.unwrap_or(from), &signs);
-        self.rooting(parent, init, entered.unwrap_or(from), pivot, &signs);
+        if let Some((told, (first, _))) = cloned.max(joined).zip(entered)
+            && told <= first
+            && stages.iter().any(|run| run.first_exec().is_some())
+        {
+            self.span(parent, "oci.create.bootstrap", "bootstrap init", Interval::seen(told, first), None);
+        }
+        let after = joined.max(entered.map(|(_, last)| last));
+        for part in (Sequence { create, init, after, signs: &signs }).parts() {
+            self.span(parent, part.stage, part.name, part.interval, None);
+        }
         let hooks = self.runs(|kind| *kind == Kind::Hook);
         for run in hooks.into_iter().filter(|run| run.first_exec().is_some_and(|at| at >= from && at <= to)) {
             let name = run.execs.first().map_or("hook", |exec| basename(&exec.filename));
@@ -47,7 +66,30 @@ impl<'a> Edges<'a> {
         })
     }
 
-    fn self_clone(&mut self, parent: Option<DraftId>, create: &Run, stages: &[&Run], signs: &[&Sign]) {
+    /// The runtime reads the bundle's spec and makes ready what it keeps of a container, then init.
+    fn load(&mut self, parent: Option<DraftId>, create: &Run, stages: &[&Run], signs: &[&Sign]) {
+        let again = create.execs.iter().skip(1).rev().find(|exec| is_self(&exec.filename)).map(|exec| exec.at);
+        let own = |sign: &&&Sign| {
+            sign.tgid == create.tgid && (is_sys(sign, Sys::Fsopen) || matches!(sign.what, What::CgroupMkdir(_)))
+        };
+        let prepared = signs.iter().find(own).map(|sign| sign.enter);
+        let init = stages.iter().filter_map(|run| run.first_exec()).min();
+        let init = init.or(stages.iter().filter_map(|run| run.begin()).min());
+        if let Some((from, to)) = again.or(create.begin()).zip(prepared.into_iter().chain(init).min())
+            && from <= to
+        {
+            self.span(parent, "oci.create.load", "load the bundle", Interval::seen(from, to), None);
+        }
+    }
+
+    /// The end of init's self clone.
+    fn self_clone(
+        &mut self,
+        parent: Option<DraftId>,
+        create: &Run,
+        stages: &[&Run],
+        signs: &[&Sign],
+    ) -> Option<MonotonicNs> {
         let again = |run: &Run| {
             let last = run.execs.iter().rev().find(|exec| is_self(&exec.filename))?;
             let first = run.first_exec().filter(|first| *first < last.at)?;
@@ -58,9 +100,12 @@ impl<'a> Edges<'a> {
             let init = stages.iter().filter_map(|run| run.first_exec()).min().filter(|at| *at > open.enter)?;
             Some(Interval::seen(open.enter, init))
         };
-        for found in [again(create), sealed(), stages.iter().find_map(|run| again(run))].into_iter().flatten() {
+        let own = again(create).map(|found| Interval { start: create.begin().unwrap_or(found.start), ..found });
+        let init = sealed().or_else(|| stages.iter().find_map(|run| again(run)));
+        for found in own.into_iter().chain(init) {
             self.span(parent, "oci.create.self_clone", "self clone", found, None);
         }
+        init.and_then(|found| found.end)
     }
 
     fn cgroup_join(&mut self, parent: Option<DraftId>, stages: &[&Run], signs: &[&Sign]) -> Option<MonotonicNs> {
@@ -82,7 +127,7 @@ impl<'a> Edges<'a> {
         init: Option<Tgid>,
         stages: &[&Run],
         signs: &[&Sign],
-    ) -> Option<MonotonicNs> {
+    ) -> Option<(MonotonicNs, MonotonicNs)> {
         let family: BTreeSet<Tgid> = stages.iter().map(|run| run.tgid).collect();
         let calls = signs.iter().filter(|sign| {
             let entering = syscall(sign).is_some_and(|call| match call.sys {
@@ -100,49 +145,6 @@ impl<'a> Edges<'a> {
         let last_stage = stages.iter().find(|run| Some(run.tgid) == init).and_then(|run| run.created);
         to = to.max(last_stage.map_or(to, |created| created.at));
         self.span(parent, "oci.create.namespaces", "namespaces", Interval::seen(from, to), None);
-        Some(to)
-    }
-
-    fn limits(&mut self, parent: Option<DraftId>, after: MonotonicNs, signs: &[&Sign]) {
-        let writes = signs.iter().copied().filter(|sign| {
-            let limit = matches!(&sign.what, What::CgroupWrite(write) if !is_membership(&write.file));
-            limit && sign.enter >= after
-        });
-        if let Some(interval) = Interval::around(writes) {
-            self.span(parent, "oci.create.limits", "cgroup limits", interval, None);
-        }
-    }
-
-    fn rooting(
-        &mut self,
-        parent: Option<DraftId>,
-        init: Option<Tgid>,
-        after: MonotonicNs,
-        pivot: Option<&Sign>,
-        signs: &[&Sign],
-    ) {
-        let of_init = |sign: &&&Sign| Some(sign.tgid) == init && sign.enter >= after;
-        let mounts = || signs.iter().filter(of_init).filter(|sign| is_mount(sign)).copied();
-        let Some(pivot) = pivot else {
-            if let Some(interval) = Interval::around(mounts()) {
-                self.span(parent, "oci.create.mounts", "mounts", interval, None);
-            }
-            return;
-        };
-        let left = signs.iter().filter(of_init).find(|s| s.enter >= pivot.exit && is_sys(s, Sys::Umount2));
-        let end = left.map_or(pivot.exit, |sign| sign.exit);
-        let (before, behind) = (
-            Interval::around(mounts().filter(|sign| sign.enter < pivot.enter)),
-            Interval::around(mounts().filter(|sign| sign.enter >= end)),
-        );
-        if let Some(interval) = before {
-            self.span(parent, "oci.create.mounts", "mounts", interval, None);
-        }
-        let errno = syscall(pivot).and_then(Syscall::errno);
-        let pivoted = Interval { errno, ..Interval::seen(pivot.enter, end) };
-        self.span(parent, "oci.create.pivot", "pivot_root", pivoted, None);
-        if let Some(interval) = behind {
-            self.span(parent, "oci.create.mounts", "masked paths", interval, None);
-        }
+        Some((from, to))
     }
 }

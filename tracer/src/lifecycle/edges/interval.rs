@@ -27,7 +27,7 @@ impl Interval {
 
     pub(super) fn of(run: &Run) -> Interval {
         let (end, observed) = run.end();
-        Interval { observed, ..Interval::to(run.first_exec().unwrap_or_default(), end) }
+        Interval { observed, ..Interval::to(run.begin().unwrap_or_default(), end) }
     }
 
     /// From the first entry to the last exit.
@@ -53,6 +53,16 @@ pub(super) fn syscall(sign: &Sign) -> Option<&Syscall> {
 
 pub(super) fn is_sys(sign: &Sign, sys: Sys) -> bool {
     syscall(sign).is_some_and(|call| call.sys == sys)
+}
+
+/// Options of prctl(2).
+pub(super) const PR_SET_KEEPCAPS: u64 = 8;
+pub(super) const PR_SET_SECCOMP: u64 = 22;
+pub(super) const PR_SET_CHILD_SUBREAPER: u64 = 36;
+pub(super) const PR_SET_NO_NEW_PRIVS: u64 = 38;
+
+pub(super) fn is_prctl(sign: &Sign, option: u64) -> bool {
+    syscall(sign).is_some_and(|call| call.sys == Sys::Prctl && call.args[0] == option)
 }
 
 pub(super) fn is_mount(sign: &Sign) -> bool {

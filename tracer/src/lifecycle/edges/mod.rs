@@ -3,30 +3,34 @@
 //! | stage | from | to |
 //! |---|---|---|
 //! | `netns` | entry of a runtime thread's unshare(NEWNET) | exit of its bind mount onto the path that is `CNI_NETNS` |
-//! | `cni` | first plugin's exec | last plugin's exit; ADD and the DEL of a failure apart |
-//! | `cni.<plugin>` | exec | exit |
-//! | `shim` | starter's exec | starter's exit, which says that the daemon listens |
+//! | `cni` | first plugin's clone | last plugin's exit; ADD and the DEL of a failure apart |
+//! | `cni.<plugin>` | clone | exit |
+//! | `cni.<plugin>.netns` | its setns into another network namespace | the same thread's setns back |
+//! | `cni.<plugin>.host` | its clone, its return from there, or a delegate's exit | the next such sign, or its exit |
+//! | `shim` | starter's clone | starter's exit, which says that the daemon listens |
+//! | `shim.daemon` | daemon's clone | its prctl(PR_SET_CHILD_SUBREAPER) |
+//! | `shim.connect` | starter's exit | task API Create request |
+//! | `task.request` | task API Create request | first of `rootfs` and `oci.create` |
 //! | `rootfs` | entry of the first mount onto `…/<id>/rootfs` | exit of the last |
-//! | `oci.create` | exec of `create` (without one: task API Create request) | its exit (reply) |
-//! | `.self_clone` | first exec of a process that re-executes itself, or the runtime's first fsopen | last such exec |
-//! | `.cgroup_join` | first mkdir of the container's cgroup | last attach; with CLONE_INTO_CGROUP the clone |
-//! | `.namespaces` | first setns, unshare or clone flag of init's stages | last, or the clone of the final stage after it |
-//! | `.mounts` | first mount call of init before its pivot_root (after: again) | last one |
-//! | `.limits` | entry of the first write to a file of its cgroup after the join | exit of the last |
-//! | `.hooks` | a hook's exec | its exit |
-//! | `.pivot` | entry of pivot_root | exit of init's next umount2 |
-//! | `oci.fifo_wait` | exit of `create` | exec of `start` |
-//! | `oci.start` | exec of `start` (without one: task API Start request) | the entrypoint's execve |
+//! | `oci.create` | clone of `create` (without one: task API Create request) | its exit (reply) |
+//! | `oci.create.…` | see `create.rs` and `sequence.rs` | |
+//! | `oci.fifo_wait` | exit of `create` | clone of `start` |
+//! | `oci.start` | clone of `start` (without one: task API Start request) | the entrypoint's execve |
+//! | `task.reply` | the entrypoint's execve | task API Start reply |
+//!
+//! A process begins with its clone; where that was not seen, with its first exec.
 
+mod cni;
 mod create;
 mod interval;
+mod sequence;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use self::interval::{Interval, syscall};
+use self::interval::{Interval, PR_SET_CHILD_SUBREAPER, is_prctl, syscall};
 
-use super::argv::{Cni, basename};
-use super::unit::{Kind, Run, Unit};
+use super::argv::basename;
+use super::unit::{Kind, Run, Sign, Unit};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::record::{Sys, Syscall};
 use crate::trace::{Draft, DraftId, DraftSpan, ProcessInfo};
@@ -102,49 +106,22 @@ impl<'a> Edges<'a> {
         }
     }
 
-    fn cni(&mut self) {
-        for (command, name) in [("ADD", "CNI"), ("DEL", "CNI DEL")] {
-            let is = |kind: &Kind| matches!(kind, Kind::Cni(cni) if cni.command == command);
-            let runs = self.runs(is);
-            let Some(start) = runs.iter().filter_map(|run| run.first_exec()).min() else { continue };
-            let ends: Option<Vec<_>> = runs.iter().map(|run| run.end().0).collect();
-            let observed = runs.iter().all(|run| run.end().1);
-            let end = ends.and_then(|ends| ends.into_iter().max());
-            let whole = Interval { observed, ..Interval::to(start, end) };
-            let Some(group) = self.span(self.parent, "cni", name, whole, None) else { continue };
-            let mut by_tgid: BTreeMap<Tgid, DraftId> = BTreeMap::new();
-            for run in runs {
-                let Kind::Cni(Cni { plugin, .. }) = &run.kind else { continue };
-                let parent = by_tgid.get(&run.parent).copied().unwrap_or(group);
-                let stage = format!("cni.{plugin}");
-                if let Some(id) = self.span(Some(parent), &stage, plugin, Interval::of(run), Some(run.info())) {
-                    by_tgid.insert(run.tgid, id);
-                    self.helpers(id, run);
-                }
-            }
-        }
-    }
-
-    /// Programs that a plugin ran, such as iptables, are many and short: a count on its span.
-    fn helpers(&mut self, id: DraftId, plugin: &Run) {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        let (from, to) = (plugin.first_exec(), plugin.end().0);
-        let ran = |run: &&Run| {
-            let during = run.first_exec() >= from && to.is_none_or(|to| run.first_exec() <= Some(to));
-            run.kind == Kind::Helper && run.parent == plugin.tgid && during
-        };
-        for exec in self.unit.runs.iter().filter(ran).filter_map(|run| run.execs.last()) {
-            *counts.entry(basename(&exec.filename)).or_default() += 1;
-        }
-        let list: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        if !list.is_empty() {
-            self.draft.attribute(id, "ran", list.join(", "));
-        }
-    }
-
     fn shim(&mut self) {
+        let mut connected = None;
         for run in self.runs(|kind| *kind == Kind::ShimStarter) {
             self.span(self.parent, "shim", "shim start", Interval::of(run), Some(run.info()));
+            connected = run.end().0;
+        }
+        for run in self.runs(|kind| *kind == Kind::ShimDaemon) {
+            let reaper = |sign: &&Sign| sign.tgid == run.tgid && is_prctl(sign, PR_SET_CHILD_SUBREAPER);
+            let ready = self.unit.signs.iter().find(reaper).map(|sign| sign.exit);
+            if let Some((from, to)) = run.begin().zip(ready) {
+                self.span(self.parent, "shim.daemon", "shim daemon", Interval::seen(from, to), Some(run.info()));
+            }
+        }
+        let asked = self.unit.task_create.map(|call| call.start);
+        if let Some((from, to)) = connected.zip(asked).filter(|(from, to)| from <= to) {
+            self.span(self.parent, "shim.connect", "connecting to the shim", Interval::seen(from, to), None);
         }
     }
 
@@ -158,8 +135,16 @@ impl<'a> Edges<'a> {
             let call = syscall(sign).is_some_and(onto_rootfs);
             call && !by_init.contains(&sign.tgid) && self.in_window(sign.enter)
         });
-        if let Some(interval) = Interval::around(mounts) {
+        let mounted = Interval::around(mounts);
+        if let Some(interval) = mounted {
             self.span(self.parent, "rootfs", "mount rootfs", interval, None);
+        }
+        let created = self.runs(|kind| *kind == Kind::OciCreate).first().and_then(|run| run.begin());
+        let first = mounted.map(|interval| interval.start).into_iter().chain(created).min();
+        if let Some((asked, first)) = self.unit.task_create.map(|call| call.start).zip(first)
+            && asked <= first
+        {
+            self.span(self.parent, "task.request", "Task/Create", Interval::seen(asked, first), None);
         }
     }
 
@@ -182,7 +167,7 @@ impl<'a> Edges<'a> {
             created = call.end;
         }
 
-        let started = start.and_then(Run::first_exec).or(told_start.map(|call| call.start));
+        let started = start.and_then(Run::begin).or(told_start.map(|call| call.start));
         if let Some(created) = created.filter(|created| started.is_none_or(|started| *created <= started)) {
             self.span(self.parent, "oci.fifo_wait", "waiting for start", Interval::to(created, started), None);
         }
@@ -192,6 +177,10 @@ impl<'a> Edges<'a> {
         let interval = Interval { observed: exec.is_some(), ..Interval::to(started, exec.or(ended)) };
         let name = start.map_or("Task/Start".to_owned(), |run| format!("{} start", runtime_name(run)));
         self.span(self.parent, "oci.start", &name, interval, start.map(Run::info));
+        let replied = told_start.and_then(|call| call.end).filter(|_| start.is_some());
+        if let Some((exec, replied)) = exec.zip(replied).filter(|(exec, replied)| exec <= replied) {
+            self.span(self.parent, "task.reply", "Task/Start", Interval::seen(exec, replied), None);
+        }
     }
 }
 

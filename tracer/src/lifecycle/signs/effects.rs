@@ -2,7 +2,7 @@
 
 use super::super::Lifecycle;
 use super::super::cgroup::{cgroup_ids, container_id, path_container};
-use super::super::unit::{Entry, Kind, UnitKey, What};
+use super::super::unit::{Entry, Kind, Sign, UnitKey, What};
 use super::{bound, netns_path};
 use crate::ids::{MonotonicNs, PodUid, Tgid};
 use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Sys, Syscall};
@@ -40,11 +40,13 @@ impl Lifecycle {
         // A shim serves a whole pod: its mounts name the container.
         let key = match kind {
             Kind::ShimDaemon | Kind::Other => path_container(&syscall.strings[1]).map(|id| self.units.of(&id)).or(key),
+            // A plugin's visits to the pod's network namespace; its mounts tell nothing.
+            Kind::Cni(_) if syscall.sys == Sys::Setns => key,
             Kind::Aside | Kind::Contained | Kind::Helper | Kind::Cni(_) => None,
             _ => key,
         };
         let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        unit.sign(tgid, syscall.enter, at, What::Syscall(syscall.clone()));
+        unit.sign(Sign { tgid, tid, enter: syscall.enter, exit: at, what: What::Syscall(syscall.clone()) });
         if syscall.sys == Sys::PivotRoot && syscall.ret == 0 && matches!(kind, Kind::Init | Kind::InitChild) {
             unit.init_seen.get_or_insert(tgid);
             key.into_iter().for_each(|key| self.cross_check(key));
@@ -75,7 +77,8 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn cgroup(&mut self, at: MonotonicNs, tgid: Tgid, cgroup: &Cgroup) {
+    pub(super) fn cgroup(&mut self, record: &Record, cgroup: &Cgroup) {
+        let Record { at, tgid, tid, .. } = *record;
         let ids = cgroup_ids(&cgroup.path);
         if let (Some(uid), None) = (&ids.uid, &ids.container) {
             self.pod_cgroup(at, uid, cgroup.op);
@@ -92,11 +95,12 @@ impl Lifecycle {
             (None, _) => cgroup.task.and_then(by_process).or_else(|| by_process(tgid)),
         };
         let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
-        match cgroup.op {
-            CgroupOp::Mkdir => unit.sign(tgid, at, at, What::CgroupMkdir(cgroup.id)),
-            CgroupOp::Attach => unit.sign(tgid, at, at, What::CgroupAttach),
+        let what = match cgroup.op {
+            CgroupOp::Mkdir => What::CgroupMkdir(cgroup.id),
+            CgroupOp::Attach => What::CgroupAttach,
             CgroupOp::Rmdir => return,
-        }
+        };
+        unit.sign(Sign { tgid, tid, enter: at, exit: at, what });
         unit.cgroup(&cgroup.path, ids.own, cgroup.hierarchy == 0);
         if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
             // A sandbox or container of the pod exists: its RunPodSandbox has come, seen or not.
@@ -121,7 +125,8 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn cgroup_write(&mut self, at: MonotonicNs, tgid: Tgid, write: &CgroupWrite) {
+    pub(super) fn cgroup_write(&mut self, record: &Record, write: &CgroupWrite) {
+        let Record { at, tgid, tid, .. } = *record;
         let process = self.processes.get(tgid);
         let key = match process.map(|p| (&p.kind, p.unit)) {
             Some((Kind::Aside | Kind::Contained, _)) => None,
@@ -137,7 +142,7 @@ impl Lifecycle {
             if own && !unit.writes.add(at, tgid, comm, write) {
                 unit.overflow += 1;
             }
-            unit.sign(tgid, at, write.exit, What::CgroupWrite(write.clone()));
+            unit.sign(Sign { tgid, tid, enter: at, exit: write.exit, what: What::CgroupWrite(write.clone()) });
         }
     }
 }

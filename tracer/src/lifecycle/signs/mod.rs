@@ -27,8 +27,8 @@ impl Lifecycle {
             Event::Exec(exec) => self.exec(at, tgid, exec),
             Event::Exit(exit) => self.exit(at, tgid, exit),
             Event::Syscall(syscall) => self.syscall(record, syscall),
-            Event::Cgroup(cgroup) => self.cgroup(at, tgid, cgroup),
-            Event::CgroupWrite(write) => self.cgroup_write(at, tgid, write),
+            Event::Cgroup(cgroup) => self.cgroup(record, cgroup),
+            Event::CgroupWrite(write) => self.cgroup_write(record, write),
             Event::Oom { victim } => {
                 let unit = self.processes.get(*victim).and_then(|p| p.unit);
                 match unit.and_then(|key| self.units.get_mut(key)) {
@@ -164,6 +164,7 @@ impl Lifecycle {
                 filename: exec.filename.clone(),
                 comm: exec.comm.clone(),
                 argv: exec.argv.clone(),
+                net: exec.namespaces.net,
             });
         }
     }

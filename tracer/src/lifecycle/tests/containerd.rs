@@ -8,6 +8,12 @@ use crate::record::{CgroupOp, Sys};
 pub(super) const NEWNET: u64 = 0x4000_0000;
 const NEW_REST: u64 = 0x0002_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000;
 const BIND: u64 = 0x1000;
+/// Options of prctl(2), and SECCOMP_SET_MODE_FILTER.
+const SUBREAPER: u64 = 36;
+const KEEPCAPS: u64 = 8;
+const SECCOMP: u64 = 22;
+const MODE_FILTER: u64 = 1;
+const EFAULT: i64 = -14;
 const SHIM: &str = "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -address /run/containerd/containerd.sock";
 const RUNC: &str = "runc --root /run/containerd/runc/k8s.io --log /run/b/log.json --log-format json";
 
@@ -76,6 +82,7 @@ pub(super) fn sandbox_signs(s: &mut Stream, pod: &Pod) {
     shim(s, pod, 41_000, &pod.sandbox, pod.pids + 10);
     s.fork(41_900, pod.pids + 10, pod.pids + 11);
     s.exec(42_000, pod.pids + 10, pod.pids + 11, &format!("{SHIM} -id {}", pod.sandbox));
+    s.sys((43_500, 43_510), (pod.pids + 11, pod.pids + 912), Sys::Prctl, SUBREAPER, [""; 3]);
     oci(s, pod, 44_000, &pod.sandbox, pod.pids + 20, "/pause", !pod.host_network);
 }
 
@@ -87,7 +94,11 @@ pub(super) fn network(s: &mut Stream, pod: &Pod) {
     let env = pod.env("ADD");
     s.cni((3_000, 6_000), RUNTIME, pod.pids + 1, "loopback", &env);
     s.cni((3_100, 30_000), RUNTIME, pod.pids + 2, "bridge", &env);
+    s.visit((8_000, 14_000), (pod.pids + 2, pod.pids + 2), 77);
+    // Another thread of it, made inside, on the node and back.
+    s.visit((10_000, 11_000), (pod.pids + 2, pod.pids + 902), 77);
     s.cni((20_000, 25_000), pod.pids + 2, pod.pids + 3, "host-local", &env);
+    s.visit((26_000, 27_000), (pod.pids + 2, pod.pids + 903), 77);
     s.cni((31_000, 40_000), RUNTIME, pod.pids + 4, "portmap", &env);
     s.process((33_000, 34_000), pod.pids + 4, pod.pids + 5, "iptables -t nat -S");
 }
@@ -126,11 +137,18 @@ pub(super) fn oci(s: &mut Stream, pod: &Pod, at: u64, id: &str, pid: u32, entryp
     for (from, target) in [(9_000, "/proc"), (9_400, "/dev"), (10_000, "/sys")] {
         s.sys((at + from, at + from + 200), (init, init), Sys::Mount, 0, ["none", target, "tmpfs"]);
     }
+    s.sys((at + 10_300, at + 10_310), (init, init), Sys::Mknodat, 0, ["/dev/null", "", ""]);
     s.write((at + 11_000, at + 11_100), create, id, "memory.max", "134217728\n");
     s.write((at + 11_200, at + 11_300), create, id, "cpu.max", "50000 100000");
     s.sys((at + 12_000, at + 12_100), (init, init), Sys::PivotRoot, 0, [".", ".", ""]);
     s.sys((at + 12_200, at + 12_600), (init, init), Sys::Umount2, 0, [".", "", ""]);
     s.sys((at + 13_000, at + 13_100), (init, init), Sys::Mount, BIND, ["/dev/null", "/proc/kcore", ""]);
+    let state = format!("/run/containerd/runc/k8s.io/{id}/state.json");
+    s.sys((at + 13_300, at + 13_310), (create, create + 900), Sys::Renameat, 0, ["/run/tmp", &state, ""]);
+    s.sys((at + 13_500, at + 13_510), (init, init), Sys::Prctl, KEEPCAPS, [""; 3]);
+    s.sys((at + 13_600, at + 13_610), (init, init), Sys::Capset, 0, [""; 3]);
+    s.failing_sys((at + 13_700, at + 13_705), (init, init), Sys::Seccomp, MODE_FILTER, [""; 3], EFAULT);
+    s.sys((at + 15_000, at + 15_200), (init, init), Sys::Prctl, SECCOMP, [""; 3]);
     s.exit(at + 16_000, create, 0);
     s.task((at + 100, at + 17_000), "Create", id, init);
 

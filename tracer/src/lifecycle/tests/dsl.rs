@@ -12,6 +12,9 @@ use crate::trace::Trace;
 /// The runtime's pid.
 pub(super) const RUNTIME: u32 = 100;
 
+/// The node's network namespace.
+pub(super) const HOST_NET: u32 = 9;
+
 /// The id of every container's cgroup.
 pub(super) const CGROUP: u64 = 7;
 
@@ -112,9 +115,21 @@ impl Stream {
     /// A plugin's fork, exec and exit.
     pub(super) fn cni(&mut self, times: (u64, u64), parent: u32, pid: u32, plugin: &str, env: &[(String, String)]) {
         self.fork(times.0 - 10, parent, pid);
-        let exec = Exec { cni: env.to_vec(), ..exec_of(parent, &format!("/opt/cni/bin/{plugin}")) };
+        let namespaces = Namespaces { net: HOST_NET, ..Namespaces::default() };
+        let exec = Exec { cni: env.to_vec(), namespaces, ..exec_of(parent, &format!("/opt/cni/bin/{plugin}")) };
         self.record(times.0, pid, Event::Exec(exec));
         self.exit(times.1, pid, 0);
+    }
+
+    /// A thread's visit to another network namespace.
+    pub(super) fn visit(&mut self, times: (u64, u64), thread: (u32, u32), net: u32) {
+        for (at, net) in [(times.0, net), (times.1 - 1, HOST_NET)] {
+            let enter = ns(at + self.offset);
+            let namespaces = Namespaces { net, ..Namespaces::default() };
+            let (args, strings) = ([0; 5], [const { String::new() }; 3]);
+            let call = Syscall { sys: Sys::Setns, enter, ret: 0, args, namespaces, strings };
+            self.thread_record(at + 1, thread.0, thread.1, Event::Syscall(call));
+        }
     }
 
     pub(super) fn sys(&mut self, times: (u64, u64), thread: (u32, u32), sys: Sys, flags: u64, strings: [&str; 3]) {

@@ -50,15 +50,18 @@ fn runc_seals_itself_in_the_parent() {
             s.exec_in_container(114_000, shim, init, "/bin/app", 7);
         },
         expect![[r#"
-            StartContainer 90000..130000 self 21100 code 0 *
-                container.start.oci.create (runc create) 95100..110000 self 12400 pid 2000 *
+            StartContainer 90000..130000 self 21000 code 0 *
+                container.start.oci.create (runc create) 95000..110000 self 4600 pid 2000 *
+                  container.start.oci.create.load (load the bundle) 95000..97000 self 2000 *
                   container.start.oci.create.self_clone (self clone) 97000..98200 self 1200 *
+                  container.start.oci.create.bootstrap (bootstrap init) 98200..100000 self 1800 *
                   container.start.oci.create.namespaces 100000..100000 self 0
+                  container.start.oci.create.init (init starts) 100000..104000 self 4000 *
                   container.start.oci.create.mounts 104000..104300 self 300 *
-                  container.start.oci.create.hooks (nvidia-hook) 105100..106000 self 900 pid 2003 *
+                  container.start.oci.create.hooks (nvidia-hook) 105000..106000 self 1000 pid 2003 *
                   container.start.oci.create.pivot (pivot_root) 107000..107100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 110000..112000 self 2000 *
-                container.start.oci.start (runc start) 112000..114000 self 2000 pid 2004 *
+                container.start.oci.fifo_wait (waiting for start) 110000..111990 self 1990 *
+                container.start.oci.start (runc start) 111990..114000 self 2010 pid 2004 *
                 container.exec (/bin/app) 114000..114000 self 0 pid 2002
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 2002 exec /bin/app at 114000 []
@@ -78,23 +81,36 @@ fn crun_clones_into_the_cgroup() {
             s.clone(98_000, create, init, NEW_ALL, CGROUP);
             s.sys((99_000, 99_100), (init, init), Sys::Mount, 0, ["none", "/proc", "proc"]);
             s.write((100_000, 100_100), create, id, "memory.max", "1000");
+            // It compiles the filter for init, which goes on with the masked paths.
+            s.failing_sys((100_200, 100_210), (create, create), Sys::Seccomp, 0, [""; 3], -22);
+            s.failing_sys((100_220, 100_230), (create, create), Sys::Seccomp, 1, [""; 3], -14);
+            s.sys((100_900, 100_950), (init, init), Sys::Mount, 0, ["none", "/proc/kcore", "tmpfs"]);
             s.sys((101_000, 101_100), (init, init), Sys::PivotRoot, 0, [".", ".", ""]);
             s.sys((101_200, 101_300), (init, init), Sys::Umount2, 0, [".", "", ""]);
+            s.sys((101_400, 101_410), (init, init), Sys::Capset, 0, [""; 3]);
+            s.sys((101_500, 101_510), (init, init), Sys::Prctl, 38, [""; 3]);
             s.exit(103_000, create, 0);
             s.process((105_000, 108_000), shim, 2002, &format!("crun --root /r start {id}"));
+            s.sys((106_000, 106_900), (init, init), Sys::Seccomp, 1, [""; 3]);
             s.exec_in_container(107_000, shim, init, "/bin/app", 7);
         },
         expect![[r#"
-            StartContainer 90000..130000 self 28100 code 0 *
-                container.start.oci.create (crun create) 95100..103000 self 5500 pid 2000 *
-                  container.start.oci.create.self_clone (self clone) 95100..96000 self 900 *
+            StartContainer 90000..130000 self 28000 code 0 *
+                container.start.oci.create (crun create) 95000..103000 self 1150 pid 2000 *
+                  container.start.oci.create.self_clone (self clone) 95000..96000 self 1000 *
+                  container.start.oci.create.load (load the bundle) 96000..97000 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 97000..98000 self 1000 *
                   container.start.oci.create.namespaces 98000..98000 self 0
+                  container.start.oci.create.init (init starts) 98000..99000 self 1000 *
                   container.start.oci.create.mounts 99000..99100 self 100 *
                   container.start.oci.create.limits (cgroup limits) 100000..100100 self 100 *
+                  container.start.oci.create.seccomp (seccomp filter) 100200..100900 self 700 *
+                  container.start.oci.create.mounts 100900..100950 self 50 *
                   container.start.oci.create.pivot (pivot_root) 101000..101300 self 300 *
-                container.start.oci.fifo_wait (waiting for start) 103000..105000 self 2000 *
-                container.start.oci.start (crun start) 105000..107000 self 2000 pid 2002 *
+                  container.start.oci.create.privileges 101400..101510 self 110 *
+                  container.start.oci.create.finish 101510..103000 self 1490 *
+                container.start.oci.fifo_wait (waiting for start) 103000..104990 self 1990 *
+                container.start.oci.start (crun start) 104990..107000 self 2010 pid 2002 *
                 container.exec (/bin/app) 107000..107000 self 0 pid 2001
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 2001 exec /bin/app at 107000 [memory.max=1000]
@@ -140,19 +156,20 @@ fn crio_creates_before_the_reply() {
     super::check(
         s,
         expect![[r#"
-        complete default/web total 60000 named 2100
-          sandbox (RunPodSandbox) 0..10000 self 10000 code 0 *
-          kubelet.gap (between calls) 10000..20000 self 10000 *
-          container.create (CreateContainer) 20000..40000 self 5000 code 0 *
-            container.create.oci.create (crun create) 25000..35000 self 9900 pid 1501 *
-              container.create.oci.create.pivot (pivot_root) 30000..30100 self 100 *
-            container.create.oci.fifo_wait (waiting for start) 35000..40000 self 5000 *
-          kubelet.gap (between calls) 40000..50000 self 10000 *
-          container.start (StartContainer) 50000..60000 self 8000 code 0 *
-            container.start.oci.start (crun start) 52000..54000 self 2000 pid 1503 *
-            container.exec (/bin/app) 54000..54000 self 0 pid 1502
-        sandbox 1a pid ? shim ?
-        container app 1c0 pid 1502 exec /bin/app at 54000 []
-    "#]],
+            complete default/web total 60000 named 3120
+              sandbox (RunPodSandbox) 0..10000 self 10000 code 0 *
+              kubelet.gap (between calls) 10000..20000 self 10000 *
+              container.create (CreateContainer) 20000..40000 self 4990 code 0 *
+                container.create.oci.create (crun create) 24990..35000 self 8900 pid 1501 *
+                  container.create.oci.create.load (load the bundle) 24990..26000 self 1010 *
+                  container.create.oci.create.pivot (pivot_root) 30000..30100 self 100 *
+                container.create.oci.fifo_wait (waiting for start) 35000..40000 self 5000 *
+              kubelet.gap (between calls) 40000..50000 self 10000 *
+              container.start (StartContainer) 50000..60000 self 7990 code 0 *
+                container.start.oci.start (crun start) 51990..54000 self 2010 pid 1503 *
+                container.exec (/bin/app) 54000..54000 self 0 pid 1502
+            sandbox 1a pid ? shim ?
+            container app 1c0 pid 1502 exec /bin/app at 54000 []
+        "#]],
     );
 }

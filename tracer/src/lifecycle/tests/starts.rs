@@ -28,43 +28,70 @@ fn containerd_1_6() {
     let traces = check(
         one(),
         expect![[r#"
-            complete default/web total 134000 named 39400
+            complete default/web total 134000 named 86780
               kubelet.prepare (pod cgroup) 0..2000 self 2000 *
-              sandbox (RunPodSandbox) 2000..78000 self 15100 code 0 *
+              sandbox (RunPodSandbox) 2000..78000 self 11780 code 0 *
                 sandbox.netns (network namespace) 3000..3700 self 700 *
-                sandbox.cni (CNI) 5000..42000 self 1000 *
-                  sandbox.cni.loopback 5000..8000 self 100 pid 1001 *
-                  sandbox.cni.bridge 5100..32000 self 21900 pid 1002 *
-                    sandbox.cni.host-local 22000..27000 self 5000 pid 1003 *
-                  sandbox.cni.portmap 33000..42000 self 9000 pid 1004 ran=iptables 1 *
-                sandbox.shim (shim start) 43000..45000 self 2000 pid 1010 *
+                sandbox.cni (CNI) 4990..42000 self 990 *
+                  sandbox.cni.loopback 4990..8000 self 100 pid 1001 *
+                  sandbox.cni.bridge 5090..32000 self 0 pid 1002 *
+                    sandbox.cni.bridge.host (on the node) 5090..10000 self 4910 *
+                    sandbox.cni.bridge.netns (in the pod's network) 10000..16000 self 6000 *
+                    sandbox.cni.bridge.host (on the node) 16000..21990 self 5990 *
+                    sandbox.cni.host-local 21990..27000 self 5010 pid 1003 *
+                    sandbox.cni.bridge.host (on the node) 27000..28000 self 1000 *
+                    sandbox.cni.bridge.netns (in the pod's network) 28000..29000 self 1000 *
+                    sandbox.cni.bridge.host (on the node) 29000..32000 self 3000 *
+                  sandbox.cni.portmap 32990..42000 self 9010 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 42990..45000 self 910 pid 1010 *
+                sandbox.shim.daemon (shim daemon) 43900..45510 self 1100 pid 1011 *
+                sandbox.shim.connect (connecting to the shim) 45000..46100 self 1100 *
+                sandbox.task.request (Task/Create) 46100..46200 self 100 *
                 sandbox.rootfs (mount rootfs) 46200..46400 self 200 *
-                sandbox.oci.create (runc create) 47000..62000 self 10900 pid 1020 *
+                sandbox.oci.create (runc create) 46900..62000 self 1980 pid 1020 *
+                  sandbox.oci.create.load (load the bundle) 46900..49200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 49200..50200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 49500..49900 self 0
+                  sandbox.oci.create.bootstrap (bootstrap init) 50200..51100 self 900 *
                   sandbox.oci.create.namespaces 51100..52000 self 900 *
-                  sandbox.oci.create.mounts 55000..56200 self 1200 *
+                  sandbox.oci.create.init (init starts) 52000..55000 self 3000 *
+                  sandbox.oci.create.mounts 55000..56310 self 1310 *
                   sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 59000..59100 self 100 *
-                sandbox.oci.fifo_wait (waiting for start) 62000..65000 self 3000 *
-                sandbox.oci.start (runc start) 65000..68000 self 3000 pid 1024 *
+                  sandbox.oci.create.state (save state) 59100..59310 self 210 *
+                  sandbox.oci.create.privileges 59500..59610 self 110 *
+                  sandbox.oci.create.seccomp (seccomp filter) 59610..61200 self 1590 *
+                  sandbox.oci.create.finish 61200..62000 self 800 *
+                sandbox.oci.fifo_wait (waiting for start) 62000..64900 self 2900 *
+                sandbox.oci.start (runc start) 64900..68000 self 3100 pid 1024 *
+                sandbox.task.reply (Task/Start) 68000..70000 self 2000 *
               kubelet.gap (between calls) 78000..82000 self 4000 *
               container.create (CreateContainer) 82000..90000 self 8000 code 0 *
               kubelet.gap (between calls) 90000..92000 self 2000 *
-              container.start (StartContainer) 92000..134000 self 18800 code 0 *
-                container.start.shim (shim start) 93000..95000 self 2000 pid 1130 *
+              container.start (StartContainer) 92000..134000 self 14490 code 0 *
+                container.start.shim (shim start) 92990..95000 self 2010 pid 1130 *
+                container.start.shim.connect (connecting to the shim) 95000..97100 self 2100 *
+                container.start.task.request (Task/Create) 97100..97200 self 100 *
                 container.start.rootfs (mount rootfs) 97200..97400 self 200 *
-                container.start.oci.create (runc create) 98000..113000 self 10900 pid 1120 *
+                container.start.oci.create (runc create) 97900..113000 self 1980 pid 1120 *
+                  container.start.oci.create.load (load the bundle) 97900..100200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 100200..101200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 100500..100900 self 0
+                  container.start.oci.create.bootstrap (bootstrap init) 101200..102100 self 900 *
                   container.start.oci.create.namespaces 102100..103000 self 900 *
-                  container.start.oci.create.mounts 106000..107200 self 1200 *
+                  container.start.oci.create.init (init starts) 103000..106000 self 3000 *
+                  container.start.oci.create.mounts 106000..107310 self 1310 *
                   container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
                   container.start.oci.create.mounts (masked paths) 110000..110100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 113000..116000 self 3000 *
-                container.start.oci.start (runc start) 116000..119000 self 3000 pid 1124 *
+                  container.start.oci.create.state (save state) 110100..110310 self 210 *
+                  container.start.oci.create.privileges 110500..110610 self 110 *
+                  container.start.oci.create.seccomp (seccomp filter) 110610..112200 self 1590 *
+                  container.start.oci.create.finish 112200..113000 self 800 *
+                container.start.oci.fifo_wait (waiting for start) 113000..115900 self 2900 *
+                container.start.oci.start (runc start) 115900..119000 self 3100 pid 1124 *
+                container.start.task.reply (Task/Start) 119000..121000 self 2000 *
                 container.exec (/bin/sleep) 119000..119000 self 0 pid 1123
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 1123 exec /bin/sleep at 119000 [cpu.max=50000 100000, memory.max=134217728]
@@ -74,40 +101,63 @@ fn containerd_1_6() {
     expect![[r#"
         kubelet.prepare wall 2000 self 2000 count 1
         sandbox wall 76000 self 0 count 1
-        sandbox.runtime wall 15100 self 15100 count 1
+        sandbox.runtime wall 11780 self 11780 count 1
         sandbox.netns wall 700 self 700 count 1
-        sandbox.cni wall 37000 self 1000 count 1
-        sandbox.cni.loopback wall 3000 self 100 count 1
-        sandbox.cni.bridge wall 26900 self 21900 count 1
-        sandbox.cni.host-local wall 5000 self 5000 count 1
-        sandbox.cni.portmap wall 9000 self 9000 count 1
-        sandbox.shim wall 2000 self 2000 count 1
+        sandbox.cni wall 37010 self 990 count 1
+        sandbox.cni.loopback wall 3010 self 100 count 1
+        sandbox.cni.bridge wall 26910 self 0 count 1
+        sandbox.cni.bridge.host wall 14900 self 14900 count 4
+        sandbox.cni.bridge.netns wall 7000 self 7000 count 2
+        sandbox.cni.host-local wall 5010 self 5010 count 1
+        sandbox.cni.portmap wall 9010 self 9010 count 1
+        sandbox.shim wall 2010 self 910 count 1
+        sandbox.shim.daemon wall 1610 self 1100 count 1
+        sandbox.shim.connect wall 1100 self 1100 count 1
+        sandbox.task.request wall 100 self 100 count 1
         sandbox.rootfs wall 200 self 200 count 1
-        sandbox.oci.create wall 15000 self 10900 count 1
+        sandbox.oci.create wall 15100 self 1980 count 1
+        sandbox.oci.create.load wall 2300 self 2300 count 1
         sandbox.oci.create.self_clone wall 1000 self 1000 count 1
         sandbox.oci.create.cgroup_join wall 400 self 0 count 1
+        sandbox.oci.create.bootstrap wall 900 self 900 count 1
         sandbox.oci.create.namespaces wall 900 self 900 count 1
-        sandbox.oci.create.mounts wall 1300 self 1300 count 2
+        sandbox.oci.create.init wall 3000 self 3000 count 1
+        sandbox.oci.create.mounts wall 1410 self 1410 count 2
         sandbox.oci.create.limits wall 300 self 300 count 1
         sandbox.oci.create.pivot wall 600 self 600 count 1
-        sandbox.oci.fifo_wait wall 3000 self 3000 count 1
-        sandbox.oci.start wall 3000 self 3000 count 1
+        sandbox.oci.create.state wall 210 self 210 count 1
+        sandbox.oci.create.privileges wall 110 self 110 count 1
+        sandbox.oci.create.seccomp wall 1590 self 1590 count 1
+        sandbox.oci.create.finish wall 800 self 800 count 1
+        sandbox.oci.fifo_wait wall 2900 self 2900 count 1
+        sandbox.oci.start wall 3100 self 3100 count 1
+        sandbox.task.reply wall 2000 self 2000 count 1
         kubelet.gap wall 6000 self 6000 count 2
         container.create wall 8000 self 0 count 1
         container.create.runtime wall 8000 self 8000 count 1
         container.start wall 42000 self 0 count 1
-        container.start.runtime wall 18800 self 18800 count 1
-        container.start.shim wall 2000 self 2000 count 1
+        container.start.runtime wall 14490 self 14490 count 1
+        container.start.shim wall 2010 self 2010 count 1
+        container.start.shim.connect wall 2100 self 2100 count 1
+        container.start.task.request wall 100 self 100 count 1
         container.start.rootfs wall 200 self 200 count 1
-        container.start.oci.create wall 15000 self 10900 count 1
+        container.start.oci.create wall 15100 self 1980 count 1
+        container.start.oci.create.load wall 2300 self 2300 count 1
         container.start.oci.create.self_clone wall 1000 self 1000 count 1
         container.start.oci.create.cgroup_join wall 400 self 0 count 1
+        container.start.oci.create.bootstrap wall 900 self 900 count 1
         container.start.oci.create.namespaces wall 900 self 900 count 1
-        container.start.oci.create.mounts wall 1300 self 1300 count 2
+        container.start.oci.create.init wall 3000 self 3000 count 1
+        container.start.oci.create.mounts wall 1410 self 1410 count 2
         container.start.oci.create.limits wall 300 self 300 count 1
         container.start.oci.create.pivot wall 600 self 600 count 1
-        container.start.oci.fifo_wait wall 3000 self 3000 count 1
-        container.start.oci.start wall 3000 self 3000 count 1
+        container.start.oci.create.state wall 210 self 210 count 1
+        container.start.oci.create.privileges wall 110 self 110 count 1
+        container.start.oci.create.seccomp wall 1590 self 1590 count 1
+        container.start.oci.create.finish wall 800 self 800 count 1
+        container.start.oci.fifo_wait wall 2900 self 2900 count 1
+        container.start.oci.start wall 3100 self 3100 count 1
+        container.start.task.reply wall 2000 self 2000 count 1
         container.exec wall 0 self 0 count 1
     "#]]
     .assert_eq(&render::stages(trace));
@@ -137,61 +187,98 @@ fn two_containers_and_a_pull() {
     let traces = check(
         s,
         expect![[r#"
-            complete default/two total 192000 named 51700
-              sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
+            complete default/two total 192000 named 112310
+              sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
-                sandbox.cni (CNI) 3000..40000 self 1000 *
-                  sandbox.cni.loopback 3000..6000 self 100 pid 2001 *
-                  sandbox.cni.bridge 3100..30000 self 21900 pid 2002 *
-                    sandbox.cni.host-local 20000..25000 self 5000 pid 2003 *
-                  sandbox.cni.portmap 31000..40000 self 9000 pid 2004 ran=iptables 1 *
-                sandbox.shim (shim start) 41000..43000 self 2000 pid 2010 *
+                sandbox.cni (CNI) 2990..40000 self 990 *
+                  sandbox.cni.loopback 2990..6000 self 100 pid 2001 *
+                  sandbox.cni.bridge 3090..30000 self 0 pid 2002 *
+                    sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
+                    sandbox.cni.bridge.netns (in the pod's network) 8000..14000 self 6000 *
+                    sandbox.cni.bridge.host (on the node) 14000..19990 self 5990 *
+                    sandbox.cni.host-local 19990..25000 self 5010 pid 2003 *
+                    sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
+                    sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
+                    sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni.portmap 30990..40000 self 9010 pid 2004 ran=iptables 1 *
+                sandbox.shim (shim start) 40990..43000 self 910 pid 2010 *
+                sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 2011 *
+                sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
+                sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 45000..60000 self 10900 pid 2020 *
+                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 2020 *
+                  sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.bootstrap (bootstrap init) 48200..49100 self 900 *
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
-                  sandbox.oci.create.mounts 53000..54200 self 1200 *
+                  sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
+                  sandbox.oci.create.mounts 53000..54310 self 1310 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
-                sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-                sandbox.oci.start (runc start) 63000..66000 self 3000 pid 2024 *
+                  sandbox.oci.create.state (save state) 57100..57310 self 210 *
+                  sandbox.oci.create.privileges 57500..57610 self 110 *
+                  sandbox.oci.create.seccomp (seccomp filter) 57610..59200 self 1590 *
+                  sandbox.oci.create.finish 59200..60000 self 800 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..62900 self 2900 *
+                sandbox.oci.start (runc start) 62900..66000 self 3100 pid 2024 *
+                sandbox.task.reply (Task/Start) 66000..68000 self 2000 *
               kubelet.gap (between calls) 76000..77000 self 1000 *
               image.pull (PullImage) 77000..79000 self 2000 code 0 *
               kubelet.gap (between calls) 79000..80000 self 1000 *
               container.create (CreateContainer) 80000..88000 self 8000 code 0 *
               kubelet.gap (between calls) 88000..90000 self 2000 *
-              container.start (StartContainer) 90000..132000 self 18800 code 0 *
-                container.start.shim (shim start) 91000..93000 self 2000 pid 2150 *
+              container.start (StartContainer) 90000..132000 self 14490 code 0 *
+                container.start.shim (shim start) 90990..93000 self 2010 pid 2150 *
+                container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
+                container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 96000..111000 self 10900 pid 2140 *
+                container.start.oci.create (runc create) 95900..111000 self 1980 pid 2140 *
+                  container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.bootstrap (bootstrap init) 99200..100100 self 900 *
                   container.start.oci.create.namespaces 100100..101000 self 900 *
-                  container.start.oci.create.mounts 104000..105200 self 1200 *
+                  container.start.oci.create.init (init starts) 101000..104000 self 3000 *
+                  container.start.oci.create.mounts 104000..105310 self 1310 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
-                container.start.oci.start (runc start) 114000..117000 self 3000 pid 2144 *
+                  container.start.oci.create.state (save state) 108100..108310 self 210 *
+                  container.start.oci.create.privileges 108500..108610 self 110 *
+                  container.start.oci.create.seccomp (seccomp filter) 108610..110200 self 1590 *
+                  container.start.oci.create.finish 110200..111000 self 800 *
+                container.start.oci.fifo_wait (waiting for start) 111000..113900 self 2900 *
+                container.start.oci.start (runc start) 113900..117000 self 3100 pid 2144 *
+                container.start.task.reply (Task/Start) 117000..119000 self 2000 *
                 container.exec (/bin/first) 117000..117000 self 0 pid 2143
               kubelet.gap (between calls) 132000..140000 self 8000 *
               container.create (CreateContainer) 140000..148000 self 8000 code 0 *
               kubelet.gap (between calls) 148000..150000 self 2000 *
-              container.start (StartContainer) 150000..192000 self 18800 code 0 *
-                container.start.shim (shim start) 151000..153000 self 2000 pid 2230 *
+              container.start (StartContainer) 150000..192000 self 14490 code 0 *
+                container.start.shim (shim start) 150990..153000 self 2010 pid 2230 *
+                container.start.shim.connect (connecting to the shim) 153000..155100 self 2100 *
+                container.start.task.request (Task/Create) 155100..155200 self 100 *
                 container.start.rootfs (mount rootfs) 155200..155400 self 200 *
-                container.start.oci.create (runc create) 156000..171000 self 10900 pid 2220 *
+                container.start.oci.create (runc create) 155900..171000 self 1980 pid 2220 *
+                  container.start.oci.create.load (load the bundle) 155900..158200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
+                  container.start.oci.create.bootstrap (bootstrap init) 159200..160100 self 900 *
                   container.start.oci.create.namespaces 160100..161000 self 900 *
-                  container.start.oci.create.mounts 164000..165200 self 1200 *
+                  container.start.oci.create.init (init starts) 161000..164000 self 3000 *
+                  container.start.oci.create.mounts 164000..165310 self 1310 *
                   container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
                   container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
                   container.start.oci.create.mounts (masked paths) 168000..168100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 171000..174000 self 3000 *
-                container.start.oci.start (runc start) 174000..177000 self 3000 pid 2224 *
+                  container.start.oci.create.state (save state) 168100..168310 self 210 *
+                  container.start.oci.create.privileges 168500..168610 self 110 *
+                  container.start.oci.create.seccomp (seccomp filter) 168610..170200 self 1590 *
+                  container.start.oci.create.finish 170200..171000 self 800 *
+                container.start.oci.fifo_wait (waiting for start) 171000..173900 self 2900 *
+                container.start.oci.start (runc start) 173900..177000 self 3100 pid 2224 *
+                container.start.task.reply (Task/Start) 177000..179000 self 2000 *
                 container.exec (/bin/second) 177000..177000 self 0 pid 2223
             sandbox 2a pid 2023 shim 2011
             container first 2c2 pid 2143 exec /bin/first at 117000 [cpu.max=50000 100000, memory.max=134217728]
@@ -201,42 +288,65 @@ fn two_containers_and_a_pull() {
     assert_eq!(traces[0].containers[1].image_digest.as_deref(), Some("sha256:b0"));
     expect![[r#"
         sandbox wall 76000 self 0 count 1
-        sandbox.runtime wall 15100 self 15100 count 1
+        sandbox.runtime wall 11780 self 11780 count 1
         sandbox.netns wall 700 self 700 count 1
-        sandbox.cni wall 37000 self 1000 count 1
-        sandbox.cni.loopback wall 3000 self 100 count 1
-        sandbox.cni.bridge wall 26900 self 21900 count 1
-        sandbox.cni.host-local wall 5000 self 5000 count 1
-        sandbox.cni.portmap wall 9000 self 9000 count 1
-        sandbox.shim wall 2000 self 2000 count 1
+        sandbox.cni wall 37010 self 990 count 1
+        sandbox.cni.loopback wall 3010 self 100 count 1
+        sandbox.cni.bridge wall 26910 self 0 count 1
+        sandbox.cni.bridge.host wall 14900 self 14900 count 4
+        sandbox.cni.bridge.netns wall 7000 self 7000 count 2
+        sandbox.cni.host-local wall 5010 self 5010 count 1
+        sandbox.cni.portmap wall 9010 self 9010 count 1
+        sandbox.shim wall 2010 self 910 count 1
+        sandbox.shim.daemon wall 1610 self 1100 count 1
+        sandbox.shim.connect wall 1100 self 1100 count 1
+        sandbox.task.request wall 100 self 100 count 1
         sandbox.rootfs wall 200 self 200 count 1
-        sandbox.oci.create wall 15000 self 10900 count 1
+        sandbox.oci.create wall 15100 self 1980 count 1
+        sandbox.oci.create.load wall 2300 self 2300 count 1
         sandbox.oci.create.self_clone wall 1000 self 1000 count 1
         sandbox.oci.create.cgroup_join wall 400 self 0 count 1
+        sandbox.oci.create.bootstrap wall 900 self 900 count 1
         sandbox.oci.create.namespaces wall 900 self 900 count 1
-        sandbox.oci.create.mounts wall 1300 self 1300 count 2
+        sandbox.oci.create.init wall 3000 self 3000 count 1
+        sandbox.oci.create.mounts wall 1410 self 1410 count 2
         sandbox.oci.create.limits wall 300 self 300 count 1
         sandbox.oci.create.pivot wall 600 self 600 count 1
-        sandbox.oci.fifo_wait wall 3000 self 3000 count 1
-        sandbox.oci.start wall 3000 self 3000 count 1
+        sandbox.oci.create.state wall 210 self 210 count 1
+        sandbox.oci.create.privileges wall 110 self 110 count 1
+        sandbox.oci.create.seccomp wall 1590 self 1590 count 1
+        sandbox.oci.create.finish wall 800 self 800 count 1
+        sandbox.oci.fifo_wait wall 2900 self 2900 count 1
+        sandbox.oci.start wall 3100 self 3100 count 1
+        sandbox.task.reply wall 2000 self 2000 count 1
         kubelet.gap wall 14000 self 14000 count 5
         image.pull wall 2000 self 0 count 1
         image.pull.runtime wall 2000 self 2000 count 1
         container.create wall 16000 self 0 count 2
         container.create.runtime wall 16000 self 16000 count 2
         container.start wall 84000 self 0 count 2
-        container.start.runtime wall 37600 self 37600 count 2
-        container.start.shim wall 4000 self 4000 count 2
+        container.start.runtime wall 28980 self 28980 count 2
+        container.start.shim wall 4020 self 4020 count 2
+        container.start.shim.connect wall 4200 self 4200 count 2
+        container.start.task.request wall 200 self 200 count 2
         container.start.rootfs wall 400 self 400 count 2
-        container.start.oci.create wall 30000 self 21800 count 2
+        container.start.oci.create wall 30200 self 3960 count 2
+        container.start.oci.create.load wall 4600 self 4600 count 2
         container.start.oci.create.self_clone wall 2000 self 2000 count 2
         container.start.oci.create.cgroup_join wall 800 self 0 count 2
+        container.start.oci.create.bootstrap wall 1800 self 1800 count 2
         container.start.oci.create.namespaces wall 1800 self 1800 count 2
-        container.start.oci.create.mounts wall 2600 self 2600 count 4
+        container.start.oci.create.init wall 6000 self 6000 count 2
+        container.start.oci.create.mounts wall 2820 self 2820 count 4
         container.start.oci.create.limits wall 600 self 600 count 2
         container.start.oci.create.pivot wall 1200 self 1200 count 2
-        container.start.oci.fifo_wait wall 6000 self 6000 count 2
-        container.start.oci.start wall 6000 self 6000 count 2
+        container.start.oci.create.state wall 420 self 420 count 2
+        container.start.oci.create.privileges wall 220 self 220 count 2
+        container.start.oci.create.seccomp wall 3180 self 3180 count 2
+        container.start.oci.create.finish wall 1600 self 1600 count 2
+        container.start.oci.fifo_wait wall 5800 self 5800 count 2
+        container.start.oci.start wall 6200 self 6200 count 2
+        container.start.task.reply wall 4000 self 4000 count 2
         container.exec wall 0 self 0 count 2
     "#]]
     .assert_eq(&render::stages(&traces[0]));
@@ -258,40 +368,61 @@ fn host_network() {
     check(
         s,
         expect![[r#"
-        complete default/host total 132000 named 24400
-          sandbox (RunPodSandbox) 0..76000 self 52800 code 0 *
-            sandbox.shim (shim start) 41000..43000 self 2000 pid 3010 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 45000..60000 self 11100 pid 3020 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.namespaces 49300..50000 self 700 *
-              sandbox.oci.create.mounts 53000..54200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 3024 *
-          kubelet.gap (between calls) 76000..80000 self 4000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..132000 self 18800 code 0 *
-            container.start.shim (shim start) 91000..93000 self 2000 pid 3130 *
-            container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-            container.start.oci.create (runc create) 96000..111000 self 10900 pid 3120 *
-              container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
-              container.start.oci.create.namespaces 100100..101000 self 900 *
-              container.start.oci.create.mounts 104000..105200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-              container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
-            container.start.oci.start (runc start) 114000..117000 self 3000 pid 3124 *
-            container.exec (/bin/app) 117000..117000 self 0 pid 3123
-        sandbox 3a pid 3023 shim 3011
-        container app 3c1 pid 3123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
-    "#]],
+            complete default/host total 132000 named 50060
+              sandbox (RunPodSandbox) 0..76000 self 49490 code 0 *
+                sandbox.shim (shim start) 40990..43000 self 910 pid 3010 *
+                sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 3011 *
+                sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
+                sandbox.task.request (Task/Create) 44100..44200 self 100 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 3020 *
+                  sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.bootstrap (bootstrap init) 48200..49300 self 1100 *
+                  sandbox.oci.create.namespaces 49300..50000 self 700 *
+                  sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
+                  sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
+                  sandbox.oci.create.state (save state) 57100..57310 self 210 *
+                  sandbox.oci.create.privileges 57500..57610 self 110 *
+                  sandbox.oci.create.seccomp (seccomp filter) 57610..59200 self 1590 *
+                  sandbox.oci.create.finish 59200..60000 self 800 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..62900 self 2900 *
+                sandbox.oci.start (runc start) 62900..66000 self 3100 pid 3024 *
+                sandbox.task.reply (Task/Start) 66000..68000 self 2000 *
+              kubelet.gap (between calls) 76000..80000 self 4000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 14490 code 0 *
+                container.start.shim (shim start) 90990..93000 self 2010 pid 3130 *
+                container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
+                container.start.task.request (Task/Create) 95100..95200 self 100 *
+                container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+                container.start.oci.create (runc create) 95900..111000 self 1980 pid 3120 *
+                  container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
+                  container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.bootstrap (bootstrap init) 99200..100100 self 900 *
+                  container.start.oci.create.namespaces 100100..101000 self 900 *
+                  container.start.oci.create.init (init starts) 101000..104000 self 3000 *
+                  container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+                  container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
+                  container.start.oci.create.state (save state) 108100..108310 self 210 *
+                  container.start.oci.create.privileges 108500..108610 self 110 *
+                  container.start.oci.create.seccomp (seccomp filter) 108610..110200 self 1590 *
+                  container.start.oci.create.finish 110200..111000 self 800 *
+                container.start.oci.fifo_wait (waiting for start) 111000..113900 self 2900 *
+                container.start.oci.start (runc start) 113900..117000 self 3100 pid 3124 *
+                container.start.task.reply (Task/Start) 117000..119000 self 2000 *
+                container.exec (/bin/app) 117000..117000 self 0 pid 3123
+            sandbox 3a pid 3023 shim 3011
+            container app 3c1 pid 3123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
+        "#]],
     );
 }
 
