@@ -24,16 +24,21 @@ pub(crate) fn fd_enter(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// write: of the runtime, and to cgroup files by the processes that work for it.
+/// write: of the runtime, to cgroup files by the processes that work for it, and to those of pods by PID 1.
 #[tracepoint]
 pub(crate) fn write_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
-    if maps::is_runtime((id >> 32) as u32) {
+    let tgid = (id >> 32) as u32;
+    if maps::is_runtime(tgid) {
         watched(&ctx, id);
-    } else if is_helper((id >> 32) as u32)
-        && cgroup_files::is_one(kernel::arg::<0>(&ctx))
-        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
-    {
+        return 0;
+    }
+    let wanted = if maps::is_manager(tgid) {
+        cgroup_files::is_of_pod(kernel::arg::<0>(&ctx))
+    } else {
+        is_helper(tgid) && cgroup_files::is_one(kernel::arg::<0>(&ctx))
+    };
+    if wanted && let Some(spec) = SPECS.get(kernel::nr(&ctx)) {
         begin(&ctx, id, 0, fd_kind::CGROUP, spec);
     }
     0

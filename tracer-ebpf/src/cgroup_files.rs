@@ -1,6 +1,6 @@
-//! Writes to files of a cgroup file system by the processes that work for the runtime (kernel:
-//! `kernel/cgroup/cgroup.c`, `cgroup_file_write`). The file is recognised at the write, by its file system: they write
-//! seldom, and opens need no hook then.
+//! Writes to files of a cgroup file system by the processes that work for the runtime, and by PID 1 where it makes the
+//! pods' cgroups (kernel: `kernel/cgroup/cgroup.c`, `cgroup_file_write`). The file is recognised at the write, by its
+//! file system: they write seldom, and opens need no hook then.
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user};
 use tracer_ebpf::shared::offset::*;
@@ -13,6 +13,9 @@ use crate::ring::{self, Slot};
 /// include/uapi/linux/magic.h
 const CGROUP_SUPER_MAGIC: u64 = 0x0027_e0eb;
 const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+const KUBEPODS: u64 = u64::from_le_bytes(*b"kubepods");
+const CRI_CONTAINERD: u64 = u64::from_le_bytes(*b"cri-cont");
+const CRIO: u64 = u64::from_le_bytes(*b"crio-\0\0\0");
 /// `NAME_MAX` and the terminating zero.
 const NAME: u64 = 256;
 const SLOT: usize = size_of::<CgroupWrite>() + 2 * NAME as usize + MAX_VALUE;
@@ -23,6 +26,26 @@ pub(crate) fn is_one(fd: u64) -> bool {
     let inode = kernel::member::<u64, FILE_INODE>(kernel::file(fd & 0xffff_ffff));
     let magic = kernel::member::<u64, SB_MAGIC>(kernel::member::<u64, INODE_SB>(inode));
     magic == CGROUP_SUPER_MAGIC || magic == CGROUP2_SUPER_MAGIC
+}
+
+/// Whether it is one of a pod or container, by the first letters of its directory's name or of the one above.
+#[inline(always)]
+pub(crate) fn is_of_pod(fd: u64) -> bool {
+    if !is_one(fd) {
+        return false;
+    }
+    let dir = kernel::member::<u64, DENTRY_PARENT>(kernel::member::<u64, FILE_DENTRY>(kernel::file(fd & 0xffff_ffff)));
+    let name = start_of_name(dir);
+    // Without a pod's cgroup above it, as crictl's, a container's has the runtime's prefix.
+    name == KUBEPODS
+        || name == CRI_CONTAINERD
+        || name & 0xff_ffff_ffff == CRIO
+        || start_of_name(kernel::member::<u64, DENTRY_PARENT>(dir)) == KUBEPODS
+}
+
+#[inline(always)]
+fn start_of_name(dentry: u64) -> u64 {
+    kernel::read(kernel::member::<u64, DENTRY_NAME>(dentry))
 }
 
 /// A cgroup file was written, or not: the exit of the write.

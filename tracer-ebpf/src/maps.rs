@@ -23,6 +23,8 @@ pub(crate) static FOUND: Array<Found> = Array::with_max_entries(1, 0);
 #[map]
 static RUNTIME: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
+static MANAGER: Array<u32> = Array::with_max_entries(1, 0);
+#[map]
 pub(crate) static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(16384, 0);
 #[map]
 pub(crate) static FDS: HashMap<u64, Fd> = HashMap::with_max_entries(16384, 0);
@@ -69,6 +71,12 @@ pub(crate) fn take_call(id: u64, nr: u32) -> Option<Call> {
 #[inline(always)]
 pub(crate) fn is_runtime(tgid: u32) -> bool {
     RUNTIME.get(0).is_some_and(|runtime| *runtime == tgid)
+}
+
+/// Whether that process is PID 1, which makes the pods' cgroups on a node with the systemd driver.
+#[inline(always)]
+pub(crate) fn is_manager(tgid: u32) -> bool {
+    MANAGER.get(0).is_some_and(|manager| *manager == tgid)
 }
 
 /// From now on that process's sockets are watched, and no other's.

@@ -15,6 +15,8 @@ pub mod map {
     pub const FOUND: &str = "FOUND";
     /// Array with one `u32`: kernel tgid of the runtime whose sockets are watched; 0: none.
     pub const RUNTIME: &str = "RUNTIME";
+    /// Array with one `u32`: kernel tgid of podlapse's PID 1, whose writes to the pods' cgroup files are wanted.
+    pub const MANAGER: &str = "MANAGER";
     /// Hash: kernel tgid to [`super::Tracked`].
     pub const TRACKED: &str = "TRACKED";
     /// Hash: [`super::fd_key`] to [`super::Fd`].

@@ -40,7 +40,15 @@ pub(crate) struct Runtime {
 pub(crate) fn myself(loaded: &mut Loaded, proc: &Proc, at: MonotonicNs) -> Result<Record, ProbeError> {
     let pid = std::process::id();
     kernel_tgid(loaded, sockets::pidfd(pid)?.as_fd(), pid, role::SELF)?;
+    manager(loaded)?;
     Ok(process(proc, at, pid, Role::Myself))
+}
+
+/// With the systemd driver PID 1 makes the cgroups of pods and containers and sets their limits.
+fn manager(loaded: &mut Loaded) -> Result<(), ProbeError> {
+    let tgid = kernel_tgid(loaded, sockets::pidfd(1)?.as_fd(), 1, role::OTHER)?;
+    let mut manager = loader::array::<u32>(&mut loaded.ebpf, map::MANAGER)?;
+    manager.set(0, tgid, 0).map_err(|source| ProbeError::Map { name: map::MANAGER, source })
 }
 
 /// Watches the process that listens on the socket. The records tell what there was already.
