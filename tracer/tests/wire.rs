@@ -369,6 +369,9 @@ fn tables_are_bounded_and_what_is_evicted_is_counted() {
     assert_eq!(ends, 10 + 7 * 2, "each evicted call ends");
 }
 
+/// Where the stdout of a unit of systemd goes.
+const JOURNAL: &str = "/run/systemd/journal/stdout";
+
 #[test]
 fn what_is_neither_grpc_nor_ttrpc_is_not_kept() {
     for (op, path, direction, data) in [
@@ -377,6 +380,7 @@ fn what_is_neither_grpc_nor_ttrpc_is_not_kept() {
         (SocketOp::Connect, "/run/dbus/system_bus_socket", Direction::Out, b"\0AUTH EXTERNAL S3CR3T"),
         (SocketOp::Connect, "/run/proxy.sock", Direction::Out, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nS3CR3T"),
         (SocketOp::Found, "/run/any.sock", Direction::In, b"S3CR3T of a stranger, long enough for a header"),
+        (SocketOp::Found, JOURNAL, Direction::Out, b"time=\"S3CR3T\" level=info"),
     ] {
         let mut t = Traffic::new(op, path);
         t.push(1, direction, data);
@@ -385,7 +389,15 @@ fn what_is_neither_grpc_nor_ttrpc_is_not_kept() {
         assert!(kept.iter().all(|b| *b == 0), "{path}: {kept:x?}");
         let (events, counters) = decode(&t.records);
         assert!(calls(&events).is_empty());
-        let expected = if op == SocketOp::Found { (0, 0) } else { (1, 2 * data.len() as u64) };
+        let bytes = 2 * data.len() as u64;
+        let expected = match (op, path) {
+            // A unit's log is known not to be calls; of what else was open before, nothing is known.
+            (SocketOp::Found, JOURNAL) => (0, bytes),
+            (SocketOp::Found, _) => (0, 0),
+            _ => (1, bytes),
+        };
+        let undecoded = events.iter().any(|event| matches!(event, CallEvent::Undecoded { .. }));
+        assert_eq!(undecoded, expected == (0, 0), "{path}");
         assert_eq!((counters.unknown_connections, counters.unknown_bytes), expected, "{path}");
     }
 }

@@ -46,9 +46,12 @@ impl Session {
 
     /// Open before it was watched.
     pub(super) fn found(path: &str) -> Session {
-        let protocol = match is_ttrpc(path) {
-            true => Protocol::Ttrpc(Box::new(ttrpc::Connection::middle())),
-            false => Protocol::Undecided,
+        let protocol = if is_ttrpc(path) {
+            Protocol::Ttrpc(Box::new(ttrpc::Connection::middle()))
+        } else if is_systemd(path) {
+            Protocol::Unknown
+        } else {
+            Protocol::Undecided
         };
         Session { protocol, read: Position::middle(), written: Position::middle() }
     }
@@ -158,6 +161,11 @@ fn side(direction: Direction) -> Side {
         Direction::In => Side::Client,
         Direction::Out => Side::Server,
     }
+}
+
+/// Paths of systemd's own sockets: a unit's log goes to the journal's, and is no call.
+fn is_systemd(path: &str) -> bool {
+    path.starts_with("/run/systemd/")
 }
 
 /// Paths of ttrpc sockets: containerd's own, for events, and a shim's (`/run/containerd/s/<sha256>`).
