@@ -59,7 +59,7 @@ pub const STAGES: &[Stage] = &[
         "runtime create reads the bundle and prepares its state, to init's first sign",
     ),
     stage("*.oci.create.self_clone", Edges::Signs, "the runtime seals and re-executes its own binary"),
-    stage("*.oci.create.cgroup_join", Edges::Signs, "first mkdir of the cgroup to the last attach"),
+    stage("*.oci.create.cgroup_join", Edges::Signs, "the cgroup made, or asked of PID 1, to the last attach"),
     stage("*.oci.create.bootstrap", Edges::Signs, "init's first process gets its orders, to its first namespace"),
     stage("*.oci.create.namespaces", Edges::Signs, "first to last setns, unshare or clone of init's namespaces"),
     stage(

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `.load` | clone of `create`; where it re-executes itself, that exec | first of: its fsopen, its mkdir of the cgroup, init's exec (crun's init: clone) |
 //! | `.self_clone` | first exec of a process that re-executes itself, or the runtime's first fsopen | last such exec |
-//! | `.cgroup_join` | first mkdir of the container's cgroup | last attach; with CLONE_INTO_CGROUP the clone |
+//! | `.cgroup_join` | first mkdir of the container's cgroup; by PID 1: the last sign of `create` before | last attach; with CLONE_INTO_CGROUP the clone; with PID 1 the last hand-down of controllers |
 //! | `.bootstrap` | end of init's self clone and of the join | first sign of its namespaces |
 //! | `.namespaces` | first setns, unshare or clone flag of init's stages | last, or the clone of the final stage after it |
 //! | `.hooks` | a hook's clone | its exit |
@@ -34,7 +34,7 @@ impl<'a> Edges<'a> {
 
         self.load(parent, create, &stages, &signs);
         let cloned = self.self_clone(parent, create, &stages, &signs);
-        let joined = self.cgroup_join(parent, &stages, &signs);
+        let joined = self.cgroup_join(parent, create, &stages, &signs);
         let pivot = signs.iter().find(|s| is_sys(s, Sys::PivotRoot)).copied();
         let init = pivot.map(|sign| sign.tgid).or(self.unit.init());
         let entered = self.namespaces(parent, init, &stages, &signs);
@@ -108,16 +108,40 @@ impl<'a> Edges<'a> {
         init.and_then(|found| found.end)
     }
 
-    fn cgroup_join(&mut self, parent: Option<DraftId>, stages: &[&Run], signs: &[&Sign]) -> Option<MonotonicNs> {
+    /// With the systemd driver the runtime asks PID 1, which makes the cgroup and moves init: the runtime waits from its
+    /// last sign before. Then it hands the controllers down, as it does at first where it makes the cgroup itself.
+    fn cgroup_join(
+        &mut self,
+        parent: Option<DraftId>,
+        create: &Run,
+        stages: &[&Run],
+        signs: &[&Sign],
+    ) -> Option<MonotonicNs> {
         let made = |sign: &&&Sign| matches!(sign.what, What::CgroupMkdir(_));
-        let first = signs.iter().find(made)?.exit;
+        let made = *signs.iter().find(made)?;
+        let manager = (made.tgid != create.tgid).then_some(made.tgid);
+        let asked = || {
+            let own = signs.iter().filter(|sign| sign.tgid == create.tgid).map(|sign| sign.exit);
+            let births = stages.iter().filter(|run| run.parent == create.tgid);
+            let births = births.filter_map(|run| run.first_exec().or(run.created.map(|created| created.at)));
+            own.chain(births).filter(|at| *at <= made.exit).max()
+        };
+        let first = manager.and_then(|_| asked()).unwrap_or(made.exit);
         let cgroups: BTreeSet<u64> =
             signs.iter().filter_map(|s| if let What::CgroupMkdir(id) = s.what { Some(id.0) } else { None }).collect();
         let attached = signs.iter().filter(|s| matches!(s.what, What::CgroupAttach)).map(|s| s.exit).max();
         let cloned =
             || stages.iter().filter_map(|run| run.created).find(|c| cgroups.contains(&c.cgroup.0)).map(|c| c.at);
         let last = attached.or_else(cloned).filter(|last| *last >= first)?;
-        self.span(parent, "oci.create.cgroup_join", "join cgroup", Interval::seen(first, last), None);
+        let handed_down = signs.iter().filter(|sign| {
+            let controllers = matches!(&sign.what, What::CgroupWrite(write) if write.file == "cgroup.subtree_control");
+            manager.is_some() && controllers && sign.tgid == create.tgid
+        });
+        let last = handed_down.map(|sign| sign.exit).fold(last, MonotonicNs::max);
+        let span = self.span(parent, "oci.create.cgroup_join", "join cgroup", Interval::seen(first, last), None);
+        if let Some((id, manager)) = span.zip(manager) {
+            self.draft.attribute(id, "cgroup_manager", format!("pid {manager}"));
+        }
         Some(last)
     }
 

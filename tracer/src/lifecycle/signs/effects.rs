@@ -90,8 +90,8 @@ impl Lifecycle {
         };
         let key = match (&ids.container, ids.own) {
             (Some(id), true) => Some(self.units.of(id)),
-            // Made by the container's own processes.
-            (Some(_), false) => None,
+            // crun makes one below the scope and moves init there; what the container itself makes is its business.
+            (Some(id), false) => by_process(tgid).filter(|key| self.units.find(id) == Some(*key)),
             (None, _) => cgroup.task.and_then(by_process).or_else(|| by_process(tgid)),
         };
         let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };

@@ -10,6 +10,7 @@ mod render;
 mod restarts;
 mod runtimes;
 mod starts;
+mod systemd;
 mod tasks;
 
 use self::dsl::Stream;

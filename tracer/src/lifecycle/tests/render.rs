@@ -72,8 +72,9 @@ fn line(trace: &Trace, span: &Span) -> String {
     let process = span.process.as_ref().map(process).unwrap_or_default();
     let code = span.call.as_ref().and_then(|call| call.code).map_or(String::new(), |code| format!(" code {code}"));
     let indent = "  ".repeat(depth + 1);
-    let extra =
-        ["ran", "errno", "ended"].iter().filter_map(|key| Some(format!(" {key}={}", span.attributes.get(*key)?)));
+    let extra = ["ran", "errno", "ended", "cgroup_manager"]
+        .iter()
+        .filter_map(|key| Some(format!(" {key}={}", span.attributes.get(*key)?)));
     let extra: String = extra.collect();
     let name = if span.stage.ends_with(&span.name) { String::new() } else { format!(" ({})", span.name) };
     format!(

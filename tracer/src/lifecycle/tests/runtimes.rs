@@ -12,7 +12,7 @@ use crate::record::{CgroupOp, Sys};
 const NEW_ALL: u64 = 0x6c02_0000;
 
 /// A container that `signs` make inside its StartContainer, 90 000 to 130 000; only that call is compared.
-fn check(signs: impl FnOnce(&mut Stream, &Pod, &str), expect: Expect) {
+pub(super) fn check(signs: impl FnOnce(&mut Stream, &Pod, &str), expect: Expect) {
     let mut s = Stream::new();
     let pod = Pod::new("web", "1", 1000);
     sandbox(&mut s, &pod);
