@@ -276,7 +276,7 @@ impl Cri {
 }
 
 /// containerd's verbose status: `info` holds a JSON object with the pid.
-fn pid_of(info: BTreeMap<String, String>) -> Result<u32> {
+pub fn pid_of(info: BTreeMap<String, String>) -> Result<u32> {
     let info = info.get("info").context("the verbose status has no info")?;
     let info: serde_json::Value = serde_json::from_str(info)?;
     let pid = info.get("pid").and_then(serde_json::Value::as_u64);

@@ -29,9 +29,9 @@ enum Task {
     Setup(setup::Args),
     /// Start one sample pod on a private node and print its trace
     Demo(demo::Args),
-    /// Everything that must pass: format, lints, docs, tests, kernels
+    /// Everything that must pass: format, lints, docs, tests, kernels, a whole node
     Test(test::Args),
-    /// Load and attach every hook on Debian's kernels 5.10, 6.1 and 6.12 in QEMU
+    /// In QEMU: every hook on Debian's kernels 5.10, 6.1 and 6.12; pods on a whole node with systemd and cgroup v2
     Vm(vm::Args),
     /// Measure what podlapse costs, as ratios within one run
     Bench(bench::Args),

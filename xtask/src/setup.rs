@@ -18,8 +18,10 @@ mod node;
 mod protoc;
 mod rust_src;
 mod vm;
+mod vm_node;
 
 pub(crate) use vm::KERNELS;
+pub(crate) use vm_node::e2fs;
 
 /// What to put in place.
 #[derive(Debug, clap::Args)]
@@ -36,7 +38,7 @@ pub(crate) enum Group {
     Build,
     /// containerd 1.6, 1.7 and 2.1, runc, crun, CNI plugins, busybox, iproute2, iptables
     Node,
-    /// QEMU and Debian's kernels
+    /// QEMU, Debian's kernels, and a whole node as a disk image
     Vm,
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     // time, because the end-to-end tests compare the machine before and after.
     step("tests", || cargo(&["test", "--workspace", "--", "--test-threads=1"]))?;
     step("kernels", || vm::run(&workspace, None))?;
+    step("node", || vm::node::run(&workspace))?;
     eprintln!("test: everything passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,31 +1,35 @@
-//! `cargo xtask vm`: Debian's kernels load and attach every hook.
+//! `cargo xtask vm`: Debian's kernels load and attach every hook, and a whole Debian node is traced.
 //!
 //! A kernel and an initramfs in QEMU, without KVM; `podlapse doctor --hooks` inside says what
-//! happened to each hook.
+//! happened to each hook. The node is `node.rs`'s.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::setup::{self, Group, KERNELS};
 use crate::sh;
-use crate::workspace::{Workspace, library_path};
+use crate::workspace::Workspace;
 
 mod initramfs;
+pub(crate) mod node;
+mod qemu;
 mod verdict;
 
 /// A guest needs about 10 s; TCG on a loaded machine a few times that.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Which kernels.
+/// Which guests.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// This kernel alone
     #[arg(long, value_name = "VERSION", value_parser = KERNELS.map(|kernel| kernel.version))]
     kernel: Option<String>,
+    /// The whole node alone
+    #[arg(long, conflicts_with = "kernel")]
+    node: bool,
 }
 
 /// The task.
@@ -33,8 +37,14 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node, Group::Vm])?;
     eprintln!("vm: building podlapse");
-    sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse"]))?;
-    run(&workspace, args.kernel.as_deref())
+    sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests"]))?;
+    if !args.node {
+        run(&workspace, args.kernel.as_deref())?;
+    }
+    if args.kernel.is_none() {
+        node::run(&workspace)?;
+    }
+    Ok(())
 }
 
 /// One line a kernel; setup and build came before.
@@ -71,49 +81,12 @@ pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Boots, waits for the guest to power off, and returns what it wrote to its console.
 fn boot(workspace: &Workspace, version: &str, image: &Path, log: &Path) -> Result<String> {
-    let tree = workspace.tools.join("qemu");
     let kernel = kernel_image(&workspace.tools.join(format!("kernel-{version}/boot")))?;
-    let console = File::create(log)?;
-    let mut qemu = Command::new(tree.join("usr/bin/qemu-system-x86_64"));
-    let libraries = library_path(&tree);
-    let modules: Vec<PathBuf> =
-        std::env::split_paths(&libraries).map(|dir| dir.join("qemu")).filter(|dir| dir.is_dir()).collect();
-    if let Some(dir) = modules.first() {
-        qemu.env("QEMU_MODULE_DIR", dir);
-    }
-    qemu.env("LD_LIBRARY_PATH", libraries);
-    for dir in ["usr/share/seabios", "usr/share/qemu"] {
-        qemu.arg("-L").arg(tree.join(dir));
-    }
-    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1G", "-smp", "2"])
-        .args(["-nographic", "-no-reboot", "-nic", "none"])
-        .args(["-append", "console=ttyS0 panic=-1 quiet"])
-        .arg("-kernel")
-        .arg(kernel)
-        .arg("-initrd")
-        .arg(image)
-        .stdin(Stdio::null())
-        .stdout(console.try_clone()?)
-        .stderr(console);
-    let child = qemu.spawn().with_context(|| format!("cannot run {}", sh::line(&qemu)))?;
-    wait(child)?;
-    Ok(String::from_utf8_lossy(&fs::read(log)?).into_owned())
-}
-
-/// A guest that hangs is ended; its console says how far it came.
-fn wait(mut child: Child) -> Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    let mut qemu = qemu::command(workspace);
+    qemu.args(["-m", "1G", "-append", "console=ttyS0 panic=-1 quiet", "-kernel"]).arg(kernel);
+    qemu.arg("-initrd").arg(image);
+    qemu::run(qemu, log, TIMEOUT)
 }
 
 fn kernel_image(boot: &Path) -> Result<PathBuf> {

@@ -70,7 +70,7 @@ impl Apt {
         let option = keyring.map_or_else(String::new, |path| format!("[signed-by={path}] "));
         let lines: Vec<String> =
             sources.iter().map(|source| format!("deb {option}{} {} main\n", source.mirror, source.suite)).collect();
-        fs::write(apt.dir.join("sources.list"), lines.concat())?;
+        fs::write(apt.sources(), lines.concat())?;
         sh::output(apt.command("apt-get").args(["-o", "APT::Update::Error-Mode=any", "-qq", "update"])).with_context(
             || {
                 format!(
@@ -140,6 +140,11 @@ impl Apt {
         Ok(())
     }
 
+    /// The file that lists where packages come from.
+    pub(super) fn sources(&self) -> PathBuf {
+        self.dir.join("sources.list")
+    }
+
     fn archives(&self) -> PathBuf {
         self.dir.join("cache/archives")
     }
@@ -206,7 +211,8 @@ pub(super) fn forget_lists(tools: &Tools) -> Result<()> {
     remove_tree(&tools.path("apt"))
 }
 
-fn remove_tree(tree: &Path) -> Result<()> {
+/// Removes a folder that need not be there.
+pub(super) fn remove_tree(tree: &Path) -> Result<()> {
     match fs::remove_dir_all(tree) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", tree.display()))

@@ -1,8 +1,8 @@
-//! QEMU and the kernels to boot in it.
+//! QEMU, and the kernels and the node to boot in it.
 
 use anyhow::Result;
 
-use super::{Tools, apt::Apt};
+use super::{Tools, apt::Apt, vm_node};
 
 /// A kernel of a Debian suite.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
     tools.piece("qemu", "qemu-system-x86", &keys, || {
         Apt::native(tools)?.unpack_closure(&["qemu-system-x86", "seabios"], &tree)
     })?;
+    vm_node::ensure(tools)?;
     for kernel in &KERNELS {
         let tree = tools.path(&format!("kernel-{}", kernel.version));
         let name = format!("kernel-{}", kernel.version);

@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Debug information is most of a dev build; the guest's memory has better uses.
-fn without_debug_info(program: &Path) -> Result<Vec<u8>> {
+pub(super) fn without_debug_info(program: &Path) -> Result<Vec<u8>> {
     let stripped = program.with_extension("vm");
     let strip = Command::new("strip").arg("-g").arg("-o").arg(&stripped).arg(program).output();
     match strip {

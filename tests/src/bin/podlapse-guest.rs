@@ -1,0 +1,158 @@
+//! kubelet's part on a whole node with the systemd driver: images for it, and pods in slices of PID 1's making.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use podlapse_tests::cri::{Container, Cri, Pod, pid_of};
+use podlapse_tests::{image, slice};
+use serde_json::{Value, json};
+
+/// Images and pods for a whole node.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Write the image archives `pause.tar` and `busybox.tar` to a folder
+    Images {
+        /// The folder
+        dir: PathBuf,
+        /// A static busybox
+        #[arg(long)]
+        busybox: PathBuf,
+    },
+    /// Start a pod; one JSON object on stdout says what the CRI and /proc say of it
+    Pod(Start),
+}
+
+#[derive(Debug, clap::Args)]
+struct Start {
+    /// The pod's name
+    name: String,
+    /// The CRI socket
+    #[arg(long, default_value = "/run/containerd/containerd.sock")]
+    socket: PathBuf,
+    /// The runtime handler
+    #[arg(long, default_value = "runc")]
+    runtime: String,
+    /// An init container, which ends with 0, comes before the others
+    #[arg(long)]
+    init: bool,
+    /// App containers, of 500m and 128Mi each
+    #[arg(long, default_value_t = 1)]
+    apps: u32,
+    /// Leave the pod running
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Images { dir, busybox } => images(&dir, &busybox),
+        Task::Pod(start) => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Into::into)
+            .and_then(|runtime| runtime.block_on(start.main())),
+    };
+    done.map_or_else(
+        |error| {
+            eprintln!("podlapse-guest: {error:#}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+fn images(dir: &Path, busybox: &Path) -> Result<()> {
+    image::write_pause(&dir.join("pause.tar"))?;
+    image::write_busybox(&dir.join("busybox.tar"), busybox)
+}
+
+impl Start {
+    async fn main(self) -> Result<()> {
+        let mut cri = Cri::connect(&self.socket).await?;
+        let mut pod = Pod::new(&self.name, "default")?;
+        pod.runtime_handler.clone_from(&self.runtime);
+        pod.cgroup_parent = slice::of_pod(&pod.uid);
+        slice::create(&pod.cgroup_parent)?;
+        let (sandbox, _) = cri.run_pod_sandbox(&pod).await.ok("RunPodSandbox")?;
+        let (status, _) = cri.pod_sandbox_status(&sandbox, true).await.ok("PodSandboxStatus")?;
+        let pid = pid_of(status.info.into_iter().collect())?;
+
+        let mut containers = Vec::new();
+        if self.init {
+            let init = Container::new("init").command(&["/bin/true"]);
+            let id = run(&mut cri, &sandbox, &pod, &init).await?;
+            ended(&mut cri, &id).await?;
+            containers.push(json!({ "name": "init", "id": id }));
+        }
+        for number in 1..=self.apps {
+            let mut app = Container::new(&format!("app-{number}"));
+            (app.limits.cpu_quota, app.limits.memory) = (50_000, 128 << 20);
+            let id = run(&mut cri, &sandbox, &pod, &app).await?;
+            let (status, _) = cri.container_status(&id, true).await.ok("ContainerStatus")?;
+            let pid = pid_of(status.info.into_iter().collect())?;
+            containers.push(process(json!({ "name": app.name, "id": id }), pid)?);
+        }
+        let started = json!({ "name": pod.name, "uid": pod.uid, "containers": containers });
+        let mut started = process(started, pid)?;
+        started["id"] = sandbox.clone().into();
+        writeln!(std::io::stdout(), "{started}")?;
+        if !self.keep {
+            cri.remove_pod(&sandbox, "").await?;
+            slice::remove(&pod.cgroup_parent)?;
+        }
+        Ok(())
+    }
+}
+
+async fn run(cri: &mut Cri, sandbox: &str, pod: &Pod, container: &Container) -> Result<String> {
+    let (id, _) = cri.create_container(sandbox, pod, container).await.ok("CreateContainer")?;
+    cri.start_container(&id).await.ok("StartContainer")?;
+    Ok(id)
+}
+
+/// Waits for a container to exit with 0.
+async fn ended(cri: &mut Cri, id: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (status, _) = cri.container_status(id, false).await.ok("ContainerStatus")?;
+        let status = status.status.context("a status without a status")?;
+        if status.finished_at > 0 {
+            ensure!(status.exit_code == 0, "container {id} exited with {}", status.exit_code);
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("container {id} did not end within 60 s");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Adds what `/proc` and the cgroup's files say of a container's process.
+fn process(mut about: Value, pid: u32) -> Result<Value> {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let cgroup = fs::read_to_string(proc.join("cgroup")).context("the container's process is gone")?;
+    let cgroup = cgroup.lines().find_map(|line| line.strip_prefix("0::")).context("it is in no v2 cgroup")?;
+    about["pid"] = pid.into();
+    about["cgroup"] = cgroup.into();
+    for file in ["cpu.max", "memory.max"] {
+        let path = Path::new("/sys/fs/cgroup").join(cgroup.trim_start_matches('/')).join(file);
+        about["limits"][file] = fs::read_to_string(&path)?.trim().into();
+    }
+    for key in ["net", "ipc", "uts", "pid", "mnt"] {
+        let link = fs::read_link(proc.join("ns").join(key))?;
+        let inode = link.to_string_lossy().trim_matches(|c: char| !c.is_ascii_digit()).parse::<u64>()?;
+        about["namespaces"][key] = inode.into();
+    }
+    Ok(about)
+}
