@@ -135,8 +135,10 @@ impl Lifecycle {
         };
         let run = process.filter(|process| process.unit == key).and_then(|process| process.run);
         if let Some(unit) = key.and_then(|key| self.units.get_mut(key)) {
-            // cpuset files are written up to the root of the hierarchy; only the container's own are its limits.
-            let own = write.dir.is_empty() || container_id(&write.dir).as_ref() == Some(&unit.id);
+            // cpuset files are written up to the root of the hierarchy; only the container's own are its limits, and
+            // those of the cgroup that crun makes below a scope.
+            let below = write.dir == "container";
+            let own = write.dir.is_empty() || below || container_id(&write.dir).as_ref() == Some(&unit.id);
             let run = run.and_then(|run| unit.runs.get(run)).and_then(|run| run.execs.last());
             let comm = run.map(|exec| exec.comm.clone());
             if own && !unit.writes.add(at, tgid, comm, write) {
