@@ -54,16 +54,19 @@ fn runc_waits_for_pid_1() {
             s.exec_in_container(114_000, shim, init, "/bin/app", 7);
         },
         expect![[r#"
-            StartContainer 90000..130000 self 21100 code 0 *
-                container.start.oci.create (runc create) 95100..110000 self 11200 pid 2000 *
+            StartContainer 90000..130000 self 21000 code 0 *
+                container.start.oci.create (runc create) 95000..110000 self 4700 pid 2000 *
+                  container.start.oci.create.load (load the bundle) 95000..96200 self 1200 *
                   container.start.oci.create.self_clone (self clone) 96200..97000 self 0
                   container.start.oci.create.cgroup_join (join cgroup) 96200..98200 self 2000 cgroup_manager=pid 1 *
+                  container.start.oci.create.bootstrap (bootstrap init) 98200..98600 self 400 *
                   container.start.oci.create.namespaces 98600..99000 self 400 *
+                  container.start.oci.create.init (init starts) 99000..104000 self 5000 *
                   container.start.oci.create.mounts 104000..104300 self 300 *
                   container.start.oci.create.limits (cgroup limits) 105000..105900 self 900 *
                   container.start.oci.create.pivot (pivot_root) 107000..107100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 110000..112000 self 2000 *
-                container.start.oci.start (runc start) 112000..114000 self 2000 pid 2004 *
+                container.start.oci.fifo_wait (waiting for start) 110000..111990 self 1990 *
+                container.start.oci.start (runc start) 111990..114000 self 2010 pid 2004 *
                 container.exec (/bin/app) 114000..114000 self 0 pid 2003
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 2003 exec /bin/app at 114000 [cpu.max=50000 100000, memory.max=134217728]
@@ -96,14 +99,15 @@ fn crun_waits_for_pid_1_and_goes_below() {
             s.exec_in_container(107_000, shim, init, "/bin/app", 7);
         },
         expect![[r#"
-            StartContainer 90000..130000 self 28100 code 0 *
-                container.start.oci.create (crun create) 95100..103000 self 6200 pid 2000 *
+            StartContainer 90000..130000 self 28000 code 0 *
+                container.start.oci.create (crun create) 95000..103000 self 4300 pid 2000 *
+                  container.start.oci.create.load (load the bundle) 95000..97000 self 2000 *
                   container.start.oci.create.namespaces 97000..97000 self 0
                   container.start.oci.create.cgroup_join (join cgroup) 97400..98900 self 1500 cgroup_manager=pid 1 *
                   container.start.oci.create.limits (cgroup limits) 99000..99100 self 100 *
                   container.start.oci.create.pivot (pivot_root) 101000..101100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 103000..105000 self 2000 *
-                container.start.oci.start (crun start) 105000..107000 self 2000 pid 2002 *
+                container.start.oci.fifo_wait (waiting for start) 103000..104990 self 1990 *
+                container.start.oci.start (crun start) 104990..107000 self 2010 pid 2002 *
                 container.exec (/bin/app) 107000..107000 self 0 pid 2001
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 2001 exec /bin/app at 107000 [memory.max=134217728]
