@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hyper_util::rt::TokioIo;
 use k8s_cri::v1;
 use k8s_cri::v1::image_service_client::ImageServiceClient;
@@ -227,7 +228,7 @@ impl Cri {
     }
 
     /// Does what kubelet does to start a pod: its cgroup, the sandbox, then one container after
-    /// another.
+    /// another; the next only when one that completes has ended.
     pub async fn start_pod(&mut self, pod: &Pod, containers: &[Container]) -> Result<StartedPod> {
         if !pod.cgroup_parent.is_empty() {
             crate::cgroup::create(&pod.cgroup_parent)?;
@@ -261,7 +262,25 @@ impl Cri {
         let ((), start) = self.start_container(&id).await.ok("StartContainer")?;
         let (status, _) = self.container_status(&id, true).await.ok("ContainerStatus")?;
         let pid = pid_of(status.info.into_iter().collect())?;
+        if container.completes {
+            let code = self.ended(&id).await?;
+            ensure!(code == 0, "container {} exited with {code}", container.name);
+        }
         Ok(StartedContainer { name: container.name.clone(), id, pid, create, start })
+    }
+
+    /// Waits until a container has ended: its exit code.
+    pub async fn ended(&mut self, id: &str) -> Result<i32> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let (status, _) = self.container_status(id, false).await.ok("ContainerStatus")?;
+            let status = status.status.context("ContainerStatus says nothing")?;
+            if status.state() == v1::ContainerState::ContainerExited {
+                return Ok(status.exit_code);
+            }
+            ensure!(Instant::now() < deadline, "container {id} does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Stops and removes a pod and its cgroup.

@@ -34,7 +34,7 @@ impl Containerd {
 
 impl std::fmt::Display for Containerd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
     }
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what podlapse costs, as ratios within one run.
+//! `cargo xtask bench`: what podlapse costs and what it names, as ratios within one run.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,6 +24,12 @@ enum What {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// How much of a start has a name, and where the rest lies, for each containerd and OCI runtime
+    Named {
+        /// Arguments of podlapse-bench, as `-- --starts 3 --containerd 2.1`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Records a second of the engine on one core, and its memory
     Engine {
         /// A recording; without one, 50 pods are started on a private node, 10 at a time, and recorded
@@ -44,6 +50,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     };
     match &args.what {
         What::Start { arguments } => sh::show(bench("start").args(arguments)),
+        What::Named { arguments } => sh::show(bench("named").args(arguments)),
         What::Engine { file: Some(file) } => sh::show(bench("engine").arg(file)),
         What::Engine { file: None } => {
             let file = workspace.released("churn.plr");

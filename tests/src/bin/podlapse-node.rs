@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use podlapse_tests::cri::{Container, Cri, Pod};
+use k8s_cri::v1::NamespaceMode;
+use podlapse_tests::cri::{Container, Cri, Pod, StartedPod};
 use podlapse_tests::node::{Node, Options, janitor};
 use podlapse_tests::signals;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Private nodes and sample pods.
 #[derive(Debug, Parser)]
@@ -66,12 +68,30 @@ struct Pods {
     /// Containers of each pod
     #[arg(long, default_value_t = 1)]
     containers: u32,
+    /// Init containers before them, which end with 0
+    #[arg(long, default_value_t = 0)]
+    init: u32,
+    /// A restartable init container before all others
+    #[arg(long)]
+    sidecar: bool,
+    /// Each of the --containers has limits of 500m CPU and 128Mi
+    #[arg(long)]
+    limited: bool,
     /// Pods, started at once
     #[arg(long, default_value_t = 1)]
     count: u32,
     /// The pods have the node's network
     #[arg(long)]
     host_network: bool,
+    /// The containers of a pod share one process namespace
+    #[arg(long)]
+    share_pids: bool,
+    /// The pods have user namespaces (containerd 1.7 or later)
+    #[arg(long)]
+    user_namespace: bool,
+    /// Kill the last container's process and start the container's next attempt
+    #[arg(long)]
+    again: bool,
     /// The cgroup below which the pods' cgroups are
     #[arg(long, env = "PODLAPSE_CGROUP", default_value = "")]
     cgroup: String,
@@ -141,6 +161,12 @@ impl Run {
             containers: self.containers,
             count: self.pods,
             host_network: self.host_network,
+            init: 0,
+            sidecar: false,
+            limited: false,
+            share_pids: false,
+            user_namespace: false,
+            again: false,
             cgroup: node.cgroup().to_owned(),
             runtime: String::new(),
             keep: true,
@@ -150,10 +176,17 @@ impl Run {
 }
 
 impl Pods {
+    fn containers(&self) -> Vec<Container> {
+        let sidecar = self.sidecar.then(|| Container::new("sidecar"));
+        let inits = (1..=self.init).map(|number| Container::init(&format!("init-{number}")));
+        let apps = (1..=self.containers).map(|number| Container::new(&format!("app-{number}")));
+        let apps = apps.map(|app| if self.limited { app.limited() } else { app });
+        sidecar.into_iter().chain(inits).chain(apps).collect()
+    }
+
     async fn main(self) -> Result<()> {
         let cri = Cri::connect(&self.socket).await?;
-        let containers: Vec<Container> =
-            (1..=self.containers).map(|number| Container::new(&format!("app-{number}"))).collect();
+        let containers = self.containers();
         let mut starts = tokio::task::JoinSet::new();
         for number in 1..=self.count {
             let name = match self.count {
@@ -162,12 +195,17 @@ impl Pods {
             };
             let mut pod = Pod::new(&name, &self.namespace)?;
             pod.host_network = self.host_network;
+            pod.user_namespace = self.user_namespace;
+            if self.share_pids {
+                pod.pid_mode = NamespaceMode::Pod;
+            }
             pod.runtime_handler.clone_from(&self.runtime);
             if !self.cgroup.is_empty() {
                 pod = pod.on_node(&self.cgroup);
             }
             let (mut cri, containers) = (cri.clone(), containers.clone());
-            starts.spawn(async move { (cri.start_pod(&pod, &containers).await, pod.cgroup_parent) });
+            let again = self.again;
+            starts.spawn(async move { (start(&mut cri, &pod, &containers, again).await, pod.cgroup_parent) });
         }
         while let Some(start) = starts.join_next().await {
             let (started, cgroup) = start?;
@@ -183,6 +221,20 @@ impl Pods {
         }
         Ok(())
     }
+}
+
+async fn start(cri: &mut Cri, pod: &Pod, containers: &[Container], again: bool) -> Result<StartedPod> {
+    let mut started = cri.start_pod(pod, containers).await?;
+    if again {
+        let (last, running) = containers.last().zip(started.containers.last()).context("no container to kill")?;
+        let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw).context("the last container has ended")?;
+        kill_process(pid, Signal::KILL).context("cannot kill the last container")?;
+        cri.ended(&running.id).await?;
+        let mut next = last.clone();
+        next.attempt += 1;
+        started.containers.push(cri.start_container_in(pod, &started.id, &next).await?);
+    }
+    Ok(started)
 }
 
 /// Signals that end the command, or say that it ended.

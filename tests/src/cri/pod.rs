@@ -29,6 +29,8 @@ pub struct Pod {
     pub host_network: bool,
     /// Who shares pids with whom.
     pub pid_mode: v1::NamespaceMode,
+    /// The pod has a user namespace of its own.
+    pub user_namespace: bool,
     /// `runc` when empty; a node's are in [`crate::tools::Tools::runtime_handlers`].
     pub runtime_handler: String,
     /// Where the runtime writes container logs; empty for none.
@@ -53,6 +55,7 @@ impl Pod {
             cgroup_parent: String::new(),
             host_network: false,
             pid_mode: v1::NamespaceMode::Container,
+            user_namespace: false,
             runtime_handler: String::new(),
             log_directory: String::new(),
             labels: HashMap::new(),
@@ -114,6 +117,7 @@ impl Pod {
             network: network.into(),
             pid: self.pid_mode.into(),
             ipc: v1::NamespaceMode::Pod.into(),
+            userns_options: self.user_namespace.then(user_namespace),
             ..Default::default()
         }
     }
@@ -139,6 +143,8 @@ pub struct Container {
     pub annotations: HashMap<String, String>,
     /// Resources.
     pub limits: Limits,
+    /// It ends with 0 by itself before the next one is started, as an init container does.
+    pub completes: bool,
 }
 
 /// Resource limits; 0 is none.
@@ -164,7 +170,19 @@ impl Container {
             envs: Vec::new(),
             annotations: HashMap::new(),
             limits: Limits { cpu_shares: 102, ..Limits::default() },
+            completes: false,
         }
+    }
+
+    /// An init container: it lives as long as it takes to ask for its pid.
+    pub fn init(name: &str) -> Self {
+        Self { completes: true, ..Self::new(name).command(&["/bin/sleep", "0.5"]) }
+    }
+
+    /// With limits of 500m CPU and 128Mi.
+    pub fn limited(mut self) -> Self {
+        self.limits = Limits { memory: 128 << 20, cpu_quota: 50_000, cpu_shares: 512 };
+        self
     }
 
     /// With another command.
@@ -217,6 +235,12 @@ impl Container {
     }
 }
 
+/// As kubelet allots them: 65536 ids from a multiple of that on.
+fn user_namespace() -> v1::UserNamespace {
+    let ids = vec![v1::IdMapping { host_id: 1 << 17, container_id: 0, length: 1 << 16 }];
+    v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: ids.clone(), gids: ids }
+}
+
 fn runtime_default() -> v1::SecurityProfile {
     v1::SecurityProfile {
         profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
@@ -267,7 +291,7 @@ pub struct StartedContainer {
     pub name: String,
     /// The container's id.
     pub id: String,
-    /// Its first process, as containerd sees it.
+    /// Its first process, as containerd sees it; 0 when it had ended before it was asked for.
     pub pid: u32,
     /// CreateContainer.
     pub create: Times,

@@ -202,6 +202,13 @@ impl Unit {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())
     }
 
+    /// The runtime's `create` runs.
+    pub(super) fn is_creating(&self) -> bool {
+        self.runs.iter().any(|run| run.kind == Kind::OciCreate && run.end().0.is_none())
+            && self.task_start.is_none()
+            && !self.runs.iter().any(|run| run.kind == Kind::OciStart)
+    }
+
     /// Its init ended without having reached the entrypoint. An init that exits with 0 has reached it, seen or not.
     pub(super) fn died(&self) -> Option<MonotonicNs> {
         let exit = self.exit.as_ref().filter(|(_, exit)| exit.status != Some(0));

@@ -5,9 +5,11 @@ use clap::{Parser, Subcommand};
 
 mod churn;
 mod engine;
+mod named;
 mod start;
 mod statistics;
 mod strace;
+mod unnamed;
 
 /// Measurements of podlapse on private nodes.
 #[derive(Debug, Parser)]
@@ -24,6 +26,8 @@ enum What {
     Churn(churn::Args),
     /// What the engine takes for the records of a recording
     Engine(engine::Args),
+    /// How much of a start has a name, for each containerd and OCI runtime
+    Named(named::Args),
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -32,5 +36,6 @@ async fn main() -> Result<()> {
         What::Start(args) => start::main(&args).await,
         What::Churn(args) => churn::main(&args).await,
         What::Engine(args) => engine::main(&args),
+        What::Named(args) => named::main(&args).await,
     }
 }

@@ -114,14 +114,17 @@ impl Lifecycle {
     }
 
     /// The entrypoint is the first exec in the container by its init; hooks in the container are children of init.
+    /// Nobody enters while `create` still runs: for an idmapped mount runc starts itself in a user namespace of its own
+    /// (runc's internal/userns, usernsproc).
     fn exec_in_container(&mut self, at: MonotonicNs, tgid: Tgid, exec: &Exec, kind: &Kind, key: Option<UnitKey>) {
         if !matches!(kind, Kind::Init | Kind::InitChild) {
             return;
         }
         let Some(unit) = key.and_then(|key| self.units.get_mut(key)) else { return };
+        let helper = unit.init().is_none() && *kind == Kind::Init && unit.is_creating();
         let is_init = match unit.init_seen {
             Some(init) => init == tgid,
-            None => unit.init_told == Some(tgid) || *kind == Kind::Init,
+            None => !helper && (unit.init_told == Some(tgid) || *kind == Kind::Init),
         };
         let entered = is_init && unit.entered().is_none();
         if entered {
@@ -130,7 +133,11 @@ impl Lifecycle {
         }
         let start = unit.start;
         key.into_iter().for_each(|key| self.cross_check(key));
-        let kind = if is_init { Kind::Contained } else { Kind::Hook };
+        let kind = match (is_init, helper) {
+            (true, _) => Kind::Contained,
+            (false, true) => Kind::Helper,
+            (false, false) => Kind::Hook,
+        };
         if let Some(process) = self.processes.get_mut(tgid) {
             process.kind = kind;
         }

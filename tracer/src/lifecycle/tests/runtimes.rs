@@ -70,6 +70,39 @@ fn runc_seals_itself_in_the_parent() {
 }
 
 #[test]
+fn runc_maps_ids_with_a_process_of_its_own() {
+    check(
+        |s, _, id| {
+            let (shim, create, stage0, helper, init) = (1011, 2000, 2001, 2002, 2003);
+            s.fork(95_000, shim, create);
+            s.exec(95_100, shim, create, &format!("/usr/sbin/runc: runc --root /r create --bundle /b/{id} {id}"));
+            s.fork(98_000, create, stage0);
+            s.exec(98_200, create, stage0, "/proc/self/fd/7: runc init");
+            s.clone(100_000, create, init, 0x2000_8000, 1);
+            // runc itself once more, in a new user namespace, to be killed once that is open.
+            s.clone(101_000, create, helper, 0x1000_4100, 1);
+            s.exec_in_container(101_500, create, helper, "/proc/self/exe", 9);
+            s.exit(101_700, helper, 0);
+            s.sys((107_000, 107_100), (init, init), Sys::PivotRoot, 0, [".", ".", ""]);
+            s.exit(110_000, create, 0);
+            s.process((112_000, 115_000), shim, 2004, &format!("runc --root /r start {id}"));
+            s.exec_in_container(114_000, shim, init, "/bin/app", 7);
+        },
+        expect![[r#"
+            StartContainer 90000..130000 self 21100 code 0 *
+                container.start.oci.create (runc create) 95100..110000 self 14800 pid 2000 *
+                  container.start.oci.create.namespaces 100000..100000 self 0
+                  container.start.oci.create.pivot (pivot_root) 107000..107100 self 100 *
+                container.start.oci.fifo_wait (waiting for start) 110000..112000 self 2000 *
+                container.start.oci.start (runc start) 112000..114000 self 2000 pid 2004 *
+                container.exec (/bin/app) 114000..114000 self 0 pid 2003
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 2003 exec /bin/app at 114000 []
+        "#]],
+    );
+}
+
+#[test]
 fn crun_clones_into_the_cgroup() {
     check(
         |s, pod, id| {
