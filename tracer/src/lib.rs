@@ -9,6 +9,7 @@ pub mod engine;
 pub mod export;
 pub mod ids;
 pub mod lifecycle;
+pub mod pods;
 pub mod probe;
 pub mod record;
 pub mod recording;

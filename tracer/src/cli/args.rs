@@ -33,6 +33,9 @@ pub(super) enum Command {
     /// Latency histograms of stages: of this node's starts from now on, of recordings, or of logs of histograms
     #[command(after_help = STAGES)]
     Stages(Stages),
+    /// List what runs: pod, sandbox, container, process, namespaces, cgroup; and find a pod from any of them
+    #[command(after_help = PODS)]
+    Pods(Pods),
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -90,6 +93,19 @@ Examples:
   podlapse stages --from a.plr b.plr            the starts of two recordings
   podlapse stages --from *.hlog --by handler    the logs of many nodes as one
   podlapse stages --compare before.plr after.plr";
+
+const PODS: &str = "\
+Nothing is attached and nothing changed: the runtime is asked over the CRI, the rest is read from /proc and the cgroup \
+files. In the table, OWN NAMESPACES are those that a container does not share with its sandbox, and a sandbox not with \
+the node; what is unknown is left empty, - is no limit.
+
+Examples:
+  podlapse pods                             all pods of the runtimes that answer
+  podlapse pods --pod default/web-0         one, with everything that is known
+  podlapse pods --pid 4711 -o json          whose process that is
+  podlapse pods --container 3f2a            whose container that is
+  podlapse pods --cgroup /kubepods/pod3f2a  whose cgroup that is
+  podlapse pods --bootstrap proc            without asking a runtime: no names, no images";
 
 const DOCTOR: &str = "\
 Examples:
@@ -292,6 +308,59 @@ impl ValueEnum for By {
         };
         Some(PossibleValue::new(self.name()).help(help))
     }
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct Pods {
+    #[command(flatten)]
+    pub(super) which: Which,
+    /// A runtime's CRI socket: a path, or `auto` for all that answer; may be given more than once
+    #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
+    pub(super) socket: Vec<Socket>,
+    /// Where names and states come from
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
+    pub(super) bootstrap: Bootstrap,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: Listing,
+    /// Only ASCII in the table, as always when stdout is not a terminal
+    #[arg(long)]
+    pub(super) ascii: bool,
+}
+
+/// Which pods; all without one.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(super) struct Which {
+    /// Only the pods of this name, or with this UID
+    #[arg(long, value_name = "[NS/]NAME|UID", value_parser = NonEmptyStringValueParser::new(), help_heading = "Which pods")]
+    pub(super) pod: Option<String>,
+    /// The pod of this process: any process of a container, or its shim
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Which pods")]
+    pub(super) pid: Option<u32>,
+    /// The pod of the container or sandbox with this id, or with the only id that begins so
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), help_heading = "Which pods")]
+    pub(super) container: Option<String>,
+    /// The pod of this cgroup, as in /proc/PID/cgroup or below a cgroup mount
+    #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new(), help_heading = "Which pods")]
+    pub(super) cgroup: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Bootstrap {
+    /// The runtimes' own lists, completed from /proc
+    Cri,
+    /// /proc and cgroup paths alone; --socket then chooses whose pods
+    Proc,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Listing {
+    /// Table; with a query, all that is known of the pod
+    Table,
+    /// One podlapse.pods/v1 object
+    Json,
 }
 
 #[derive(Debug, Args)]

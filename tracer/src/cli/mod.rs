@@ -11,6 +11,7 @@ mod live;
 mod output;
 mod panic;
 mod plan;
+mod pods;
 mod replay;
 mod run;
 mod say;
@@ -73,6 +74,12 @@ enum Failure {
     NoStartOver(u64),
     #[error("podlapse does not work here: what is marked BAD says what to do")]
     Unhealthy,
+    #[error(transparent)]
+    NotFound(#[from] crate::pods::NotFound),
+    #[error(transparent)]
+    Cri(#[from] crate::pods::CriError),
+    #[error("not all runtimes answered: the list holds the pods of the others")]
+    SomeSilent,
     #[error("no command {0}: `podlapse --help` lists them")]
     NoSuchPage(String),
 }
@@ -106,6 +113,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         }
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
+        Command::Pods(args) => runtime.block_on(pods::pods(&args)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
         Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
         Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),

@@ -79,7 +79,8 @@ pub(super) fn colour() -> bool {
     anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
 }
 
-fn tree(ascii: bool) -> Tree {
+/// How stdout is to be written to.
+pub(super) fn tree(ascii: bool) -> Tree {
     let terminal = io::stdout().is_terminal();
     let size = terminal_size::terminal_size_of(io::stdout()).filter(|_| terminal);
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);

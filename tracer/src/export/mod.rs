@@ -5,6 +5,7 @@
 mod grid;
 mod json;
 mod names;
+mod pods;
 #[cfg(test)]
 pub(crate) mod samples;
 mod stages;
@@ -15,6 +16,7 @@ mod time;
 mod tree;
 
 pub use json::write_json;
+pub use pods::{write_detail, write_pods_json, write_table};
 pub use stages::{write_comparison, write_comparison_json, write_stages, write_stages_json};
 pub use text::Charset;
 pub use time::{duration, rfc3339};

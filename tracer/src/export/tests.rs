@@ -20,7 +20,7 @@ fn tree(trace: &Trace, width: usize, charset: Charset, colour: bool) -> String {
 }
 
 /// In the tests a field that the schema does not know is an error, too.
-fn close(schema: &mut Value) {
+pub(super) fn close(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             object.values_mut().for_each(close);

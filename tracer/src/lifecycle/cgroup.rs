@@ -31,7 +31,7 @@ pub(super) fn cgroup_ids(path: &str) -> PathIds {
 }
 
 /// The id in one directory name of a cgroup: 64 hex digits, alone or after a prefix such as `cri-containerd-`.
-pub(super) fn container_id(component: &str) -> Option<ContainerId> {
+pub(crate) fn container_id(component: &str) -> Option<ContainerId> {
     let name = component.strip_suffix(".scope").unwrap_or(component);
     let id = name.rsplit(['-', ':']).next().unwrap_or(name);
     // conmon has a scope of its own beside its container's.
@@ -45,14 +45,15 @@ pub(super) fn path_container(path: &str) -> Option<ContainerId> {
 }
 
 /// `guaranteed`, `burstable` or `besteffort`, from a pod's cgroup parent.
-pub(super) fn qos(parent: &str) -> Option<&'static str> {
+pub(crate) fn qos(parent: &str) -> Option<&'static str> {
     ["burstable", "besteffort"].into_iter().find(|class| parent.contains(class)).or_else(|| {
         // Guaranteed pods are directly below kubepods.
         parent.contains("kubepods").then_some("guaranteed")
     })
 }
 
-fn pod_uid(component: &str) -> Option<PodUid> {
+/// The UID in one directory name of a cgroup.
+pub(crate) fn pod_uid(component: &str) -> Option<PodUid> {
     let uid = match component.strip_suffix(".slice") {
         Some(slice) => slice.rsplit_once("-pod").map(|(_, uid)| uid.replace('_', "-")),
         None => component.strip_prefix("pod").map(str::to_owned),

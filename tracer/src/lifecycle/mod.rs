@@ -11,7 +11,7 @@
 mod argv;
 mod build;
 mod calls;
-mod cgroup;
+pub(crate) mod cgroup;
 mod edges;
 mod limits;
 mod process;

@@ -73,7 +73,7 @@ async fn ask(socket: &Path) -> Result<Version, VersionError> {
 }
 
 /// Connects beforehand, so that the operating system's error is told and not tonic's; a call needs no second connection.
-async fn connect(path: &Path) -> io::Result<Channel> {
+pub(crate) async fn connect(path: &Path) -> io::Result<Channel> {
     let mut stream = Some(UnixStream::connect(path).await?);
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset));

@@ -22,10 +22,14 @@ mod sockets;
 mod specs;
 mod tracefs;
 
+pub(crate) use cri::connect;
 pub use cri::{Version, VersionError, version};
 pub use error::ProbeError;
 pub use hooks::{Backend, Group, Hook, Status};
 pub use loader::probe_hooks;
 pub use privileges::{drop_privileges, missing_capabilities};
+pub(crate) use proc::Proc;
+pub(crate) use register::is_shim;
 pub use session::{Options, Session};
 pub use sockets::candidates;
+pub(crate) use sockets::listener;

@@ -20,19 +20,24 @@ impl Default for Proc {
 
 impl Proc {
     #[cfg(test)]
-    fn at(root: &Path) -> Proc {
+    pub(crate) fn at(root: &Path) -> Proc {
         Proc(root.to_owned())
     }
 
-    fn file(&self, pid: u32, name: &str) -> PathBuf {
+    /// A file of a process.
+    pub(crate) fn file(&self, pid: u32, name: &str) -> PathBuf {
         self.0.join(pid.to_string()).join(name)
+    }
+
+    /// The processes that are there.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Parent of each process.
     pub(crate) fn parents(&self) -> HashMap<u32, u32> {
-        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter_map(|pid| Some((pid, self.parent(pid)?))).collect()
+        self.pids().into_iter().filter_map(|pid| Some((pid, self.parent(pid)?))).collect()
     }
 
     /// Parent of a process.
@@ -76,10 +81,7 @@ impl Proc {
 
     /// Inode numbers of the namespaces; 0 where unreadable.
     pub(crate) fn namespaces(&self, pid: u32) -> Namespaces {
-        let of = |name: &str| {
-            let link = self.link(pid, &format!("ns/{name}")).unwrap_or_default();
-            link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok()).unwrap_or(0)
-        };
+        let of = |name| self.namespace(pid, name);
         Namespaces {
             mnt: of("mnt"),
             net: of("net"),
@@ -88,6 +90,12 @@ impl Proc {
             pid: of("pid_for_children"),
             user: of("user"),
         }
+    }
+
+    /// Inode number of the namespace that a link in `ns` names; 0 where unreadable.
+    pub(crate) fn namespace(&self, pid: u32, name: &str) -> u32 {
+        let link = self.link(pid, &format!("ns/{name}")).unwrap_or_default();
+        link.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok()).unwrap_or(0)
     }
 
     /// Descriptors that are sockets, with the socket's inode number.

@@ -158,12 +158,13 @@ fn others(proc: &Proc, runtime: u32, mnt: u32) -> Vec<(u32, Role)> {
     for (pid, parent) in &parents {
         children.entry(*parent).or_default().push(*pid);
     }
-    let is_shim = |pid: u32| proc.argv(pid).first().is_some_and(|word| shim(word)) && proc.namespaces(pid).mnt == mnt;
+    let is_a_shim =
+        |pid: u32| proc.argv(pid).first().is_some_and(|word| is_shim(word)) && proc.namespaces(pid).mnt == mnt;
     let mut queue: Vec<(u32, Role)> = children.get(&runtime).into_iter().flatten().map(|p| (*p, Role::Other)).collect();
-    queue.extend(parents.keys().copied().filter(|pid| is_shim(*pid)).map(|pid| (pid, Role::Shim)));
+    queue.extend(parents.keys().copied().filter(|pid| is_a_shim(*pid)).map(|pid| (pid, Role::Shim)));
     let mut found: HashMap<u32, Role> = HashMap::new();
     while let Some((pid, role)) = queue.pop() {
-        let role = if role == Role::Shim || is_shim(pid) { Role::Shim } else { Role::Other };
+        let role = if role == Role::Shim || is_a_shim(pid) { Role::Shim } else { Role::Other };
         if pid == runtime || pid == std::process::id() || found.insert(pid, role).is_some() {
             continue;
         }
@@ -176,7 +177,8 @@ fn others(proc: &Proc, runtime: u32, mnt: u32) -> Vec<(u32, Role)> {
     found
 }
 
-fn shim(argv0: &str) -> bool {
+/// Whether a process with this first argument is a shim.
+pub(crate) fn is_shim(argv0: &str) -> bool {
     let name = argv0.rsplit('/').next().unwrap_or(argv0);
     name.starts_with("containerd-shim") || name == "conmon" || name == "conmonrs"
 }
