@@ -12,6 +12,7 @@ pub mod machine;
 pub mod node;
 pub mod podlapse;
 pub mod signals;
+pub mod strace;
 pub mod tools;
 pub mod trace;
 pub mod witness;

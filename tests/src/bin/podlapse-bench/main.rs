@@ -7,7 +7,6 @@ mod churn;
 mod engine;
 mod start;
 mod statistics;
-mod strace;
 
 /// Measurements of podlapse on private nodes.
 #[derive(Debug, Parser)]
