@@ -13,6 +13,7 @@ pub mod node;
 pub mod podlapse;
 pub mod signals;
 pub mod slice;
+pub mod strace;
 pub mod tools;
 pub mod trace;
 pub mod witness;

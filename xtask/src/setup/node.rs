@@ -33,6 +33,9 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
     ]
     .map(|key| tree.join(key));
     tools.piece("node", &PACKAGES.join(" "), &keys, || Apt::native(tools)?.unpack_closure(&PACKAGES, &tree))?;
+    // The peer of a test and of a measurement.
+    let strace = [tree.join("usr/bin/strace")];
+    tools.piece("strace", "strace", &strace, || Apt::native(tools)?.unpack_closure(&["strace"], &tree))?;
     for (name, suite) in CONTAINERDS {
         let tree = tools.path(name);
         let keys = ["usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr"].map(|key| tree.join(key));

@@ -8,7 +8,6 @@ mod engine;
 mod named;
 mod start;
 mod statistics;
-mod strace;
 mod unnamed;
 
 /// Measurements of podlapse on private nodes.

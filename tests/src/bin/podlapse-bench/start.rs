@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
+use podlapse_tests::strace::Strace;
 use podlapse_tests::{Cri, Node, Options, podlapse};
 
 use crate::statistics::{Random, median};
-use crate::strace::Strace;
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,11 @@ enum Condition {
     On,
     Strace,
 }
+
+/// The syscalls that podlapse's signs come from.
+const TRACED: &str = "read,write,readv,writev,sendmsg,recvmsg,sendto,recvfrom,accept4,accept,connect,close,dup,dup2,\
+dup3,bind,listen,clone,clone3,vfork,fork,execve,execveat,exit_group,setns,unshare,pivot_root,mount,umount2,fsopen,\
+fsconfig,fsmount,move_mount,open_tree,mount_setattr,mkdir,mkdirat,rmdir,openat,openat2,kill,tgkill";
 
 type Blocks = BTreeMap<Condition, Vec<Vec<f64>>>;
 
@@ -79,7 +84,7 @@ async fn block(node: &Node, cri: &mut Cri, condition: Condition, starts: u32) ->
         Condition::Off | Condition::Control | Condition::Strace => None,
     };
     let strace = match condition {
-        Condition::Strace => Some(Strace::attach(node.containerd_pid()?)?),
+        Condition::Strace => Some(Strace::attach(node.containerd_pid()?, TRACED, Path::new("/dev/null"))?),
         Condition::Off | Condition::Control | Condition::On => None,
     };
     let mut times = Vec::new();
