@@ -55,6 +55,8 @@ fn wrong_usage_is_2() {
         &["stages", "--from", "f", "--count", "2"],
         &["stages", "--compare", "f"],
         &["stages", "--compare", "f", "g", "-o", "hdr"],
+        &["diff"],
+        &["diff", "a", "b", "c"],
         &["completions", "nosuchshell"],
     ] {
         fails(arguments, 2, &["--help"]);
@@ -77,7 +79,7 @@ fn completions_and_man_pages() {
     }
     let page = run(&["man"]).stdout;
     assert!(String::from_utf8_lossy(&page).contains("podlapse\\-trace"));
-    for command in ["trace", "record", "replay", "stages", "doctor", "completions", "man"] {
+    for command in ["trace", "record", "replay", "stages", "diff", "doctor", "completions", "man"] {
         let page = run(&["man", command]);
         assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{command}");
     }

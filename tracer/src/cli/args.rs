@@ -33,6 +33,9 @@ pub(super) enum Command {
     /// Latency histograms of stages: of this node's starts from now on, of recordings, or of logs of histograms
     #[command(after_help = STAGES)]
     Stages(Stages),
+    /// Compare two traces, stage by stage
+    #[command(after_help = DIFF)]
+    Diff(Diff),
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -51,7 +54,8 @@ pub(super) enum Command {
 }
 
 const TRACE: &str = "\
-In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes \
+In a bar of the waterfall # (or █) is where the stage is on the critical path, and - (or ▒) where others take longer; a \
+line marked * (or ●) is on the path for at least half of its time. Stdout holds traces only; COMMAND's own output goes \
 to stderr, and its exit code is said there, not returned. Ctrl-C prints what is known; a second Ctrl-C ends at once. In \
 the last line, `named` is the share of the time that belongs to a stage both of whose edges were seen, and `probes` the \
 kernel interface that was used.
@@ -76,7 +80,9 @@ Without --pod, --uid, --next or --all, the starts that the recording was made fo
 
 Examples:
   podlapse replay start.plr                the waterfall again
-  podlapse replay start.plr --all -o json  every start that the recording holds";
+  podlapse replay start.plr --all -o json  every start that the recording holds
+  podlapse replay start.plr -o perfetto > start.json
+                                           for Perfetto's viewer, ui.perfetto.dev";
 
 const STAGES: &str = "\
 Each value is the duration of one span of a stage; `start` is a whole start, `*.runtime` what remains inside one call. \
@@ -90,6 +96,15 @@ Examples:
   podlapse stages --from a.plr b.plr            the starts of two recordings
   podlapse stages --from *.hlog --by handler    the logs of many nodes as one
   podlapse stages --compare before.plr after.plr";
+
+const DIFF: &str = "\
+Stages are in the order of the change of their own time (self), which adds up to the change of the total; wall is the \
+time during which a span of the stage was open. A `-` is a stage that this trace does not have.
+
+Examples:
+  podlapse replay before.plr -o json > a.json
+  podlapse replay after.plr -o json | podlapse diff a.json -
+  podlapse replay two-starts.plr --all -o json | podlapse diff -";
 
 const DOCTOR: &str = "\
 Examples:
@@ -231,6 +246,8 @@ pub(super) enum Format {
     Tree,
     /// podlapse.trace/v1, one object a line
     Json,
+    /// Chrome trace-event JSON, for Perfetto's viewer (ui.perfetto.dev)
+    Perfetto,
 }
 
 #[derive(Debug, Args)]
@@ -292,6 +309,27 @@ impl ValueEnum for By {
         };
         Some(PossibleValue::new(self.name()).help(help))
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// A trace as JSON, or two of them; - is stdin
+    #[arg(value_name = "A.json")]
+    pub(super) a: PathBuf,
+    /// The trace to compare it with; - is stdin
+    #[arg(value_name = "B.json")]
+    pub(super) b: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: DiffFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DiffFormat {
+    /// For people
+    Table,
+    /// podlapse.diff/v1, one object
+    Json,
 }
 
 #[derive(Debug, Args)]

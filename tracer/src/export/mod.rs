@@ -2,9 +2,11 @@
 //!
 //! Pure but for the writer that they are given. The same trace gives the same bytes.
 
+mod diff;
 mod grid;
 mod json;
 mod names;
+mod perfetto;
 #[cfg(test)]
 pub(crate) mod samples;
 mod stages;
@@ -14,7 +16,9 @@ mod text;
 mod time;
 mod tree;
 
+pub use diff::{DiffSide, write_diff, write_diff_json};
 pub use json::write_json;
+pub use perfetto::Perfetto;
 pub use stages::{write_comparison, write_comparison_json, write_stages, write_stages_json};
 pub use text::Charset;
 pub use time::{duration, rfc3339};
