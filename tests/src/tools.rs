@@ -38,6 +38,22 @@ impl std::fmt::Display for Containerd {
     }
 }
 
+fn folder() -> Result<PathBuf> {
+    Ok(match env::var_os("PODLAPSE_TOOLS") {
+        Some(dir) if !dir.is_empty() => std::path::absolute(dir)?,
+        _ => Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".tools"),
+    })
+}
+
+/// What python3 needs in its `PYTHONPATH` to read logs of histograms.
+pub fn python() -> Result<PathBuf> {
+    let dir = folder()?.join("python");
+    if !dir.join("hdrh").exists() {
+        bail!("no hdrh in {}: run `cargo xtask setup python`", dir.display());
+    }
+    Ok(dir)
+}
+
 /// Programs of a private node.
 #[derive(Debug, Clone)]
 pub struct Tools {
@@ -52,10 +68,7 @@ pub struct Tools {
 impl Tools {
     /// Finds the folder: `PODLAPSE_TOOLS`, else `.tools` of the workspace.
     pub fn find(containerd: Containerd) -> Result<Self> {
-        let dir = match env::var_os("PODLAPSE_TOOLS") {
-            Some(dir) if !dir.is_empty() => std::path::absolute(dir)?,
-            _ => Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".tools"),
-        };
+        let dir = folder()?;
         let tree = dir.join("node");
         let containerd = match containerd {
             Containerd::V16 => tree.clone(),

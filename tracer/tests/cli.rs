@@ -60,6 +60,8 @@ fn wrong_usage_is_2() {
         &["pods", "--container", ""],
         &["pods", "--bootstrap", "guess"],
         &["pods", "--socket", "relative.sock"],
+        &["diff"],
+        &["diff", "a", "b", "c"],
         &["completions", "nosuchshell"],
     ] {
         fails(arguments, 2, &["--help"]);
@@ -82,7 +84,7 @@ fn completions_and_man_pages() {
     }
     let page = run(&["man"]).stdout;
     assert!(String::from_utf8_lossy(&page).contains("podlapse\\-trace"));
-    for command in ["trace", "record", "replay", "stages", "pods", "doctor", "completions", "man"] {
+    for command in ["trace", "record", "replay", "stages", "pods", "diff", "doctor", "completions", "man"] {
         let page = run(&["man", command]);
         assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{command}");
     }

@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// podlapse's output format
-    #[arg(short, long, value_name = "FORMAT", value_parser = ["tree", "json"])]
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["tree", "json", "perfetto"])]
     output: Option<String>,
 
     /// More arguments for `podlapse trace`

@@ -16,6 +16,7 @@ mod apt;
 mod bpf_linker;
 mod node;
 mod protoc;
+mod python;
 mod rust_src;
 mod vm;
 mod vm_node;
@@ -40,11 +41,13 @@ pub(crate) enum Group {
     Node,
     /// QEMU, Debian's kernels, and a whole node as a disk image
     Vm,
+    /// hdrhistogram for python3, which reads podlapse's logs
+    Python,
 }
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    let all = [Group::Build, Group::Node, Group::Vm];
+    let all = [Group::Build, Group::Node, Group::Vm, Group::Python];
     run(&Workspace::find()?, if args.groups.is_empty() { &all } else { &args.groups })
 }
 
@@ -60,6 +63,7 @@ pub(crate) fn run(workspace: &Workspace, groups: &[Group]) -> Result<()> {
             }
             Group::Node => node::ensure(&tools)?,
             Group::Vm => vm::ensure(&tools)?,
+            Group::Python => python::ensure(&tools)?,
         }
     }
     apt::forget_lists(&tools)

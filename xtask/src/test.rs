@@ -17,7 +17,8 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     let start = Instant::now();
     let cargo = |args: &[&str]| sh::show(workspace.cargo().args(args));
 
-    step("setup", || setup::run(&workspace, &[setup::Group::Build, setup::Group::Node, setup::Group::Vm]))?;
+    let groups = [setup::Group::Build, setup::Group::Node, setup::Group::Vm, setup::Group::Python];
+    step("setup", || setup::run(&workspace, &groups))?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     step("docs", || {

@@ -36,6 +36,9 @@ pub(super) enum Command {
     /// List what runs: pod, sandbox, container, process, namespaces, cgroup; and find a pod from any of them
     #[command(after_help = PODS)]
     Pods(Pods),
+    /// Compare two traces, stage by stage
+    #[command(after_help = DIFF)]
+    Diff(Diff),
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
@@ -54,7 +57,8 @@ pub(super) enum Command {
 }
 
 const TRACE: &str = "\
-In the waterfall a line marked * (or ●) is on the critical path. Stdout holds traces only; COMMAND's own output goes \
+In a bar of the waterfall # (or █) is where the stage is on the critical path, and - (or ▒) where others take longer; a \
+line marked * (or ●) is on the path for at least half of its time. Stdout holds traces only; COMMAND's own output goes \
 to stderr, and its exit code is said there, not returned. Ctrl-C prints what is known; a second Ctrl-C ends at once. In \
 the last line, `named` is the share of the time that belongs to a stage both of whose edges were seen, and `probes` the \
 kernel interface that was used.
@@ -79,7 +83,9 @@ Without --pod, --uid, --next or --all, the starts that the recording was made fo
 
 Examples:
   podlapse replay start.plr                the waterfall again
-  podlapse replay start.plr --all -o json  every start that the recording holds";
+  podlapse replay start.plr --all -o json  every start that the recording holds
+  podlapse replay start.plr -o perfetto > start.json
+                                           for Perfetto's viewer, ui.perfetto.dev";
 
 const STAGES: &str = "\
 Each value is the duration of one span of a stage; `start` is a whole start, `*.runtime` what remains inside one call. \
@@ -106,6 +112,15 @@ Examples:
   podlapse pods --container 3f2a            whose container that is
   podlapse pods --cgroup /kubepods/pod3f2a  whose cgroup that is
   podlapse pods --bootstrap proc            without asking a runtime: no names, no images";
+
+const DIFF: &str = "\
+Stages are in the order of the change of their own time (self), which adds up to the change of the total; wall is the \
+time during which a span of the stage was open. A `-` is a stage that this trace does not have.
+
+Examples:
+  podlapse replay before.plr -o json > a.json
+  podlapse replay after.plr -o json | podlapse diff a.json -
+  podlapse replay two-starts.plr --all -o json | podlapse diff -";
 
 const DOCTOR: &str = "\
 Examples:
@@ -247,6 +262,8 @@ pub(super) enum Format {
     Tree,
     /// podlapse.trace/v1, one object a line
     Json,
+    /// Chrome trace-event JSON, for Perfetto's viewer (ui.perfetto.dev)
+    Perfetto,
 }
 
 #[derive(Debug, Args)]
@@ -360,6 +377,27 @@ pub(super) enum Listing {
     /// Table; with a query, all that is known of the pod
     Table,
     /// One podlapse.pods/v1 object
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Diff {
+    /// A trace as JSON, or two of them; - is stdin
+    #[arg(value_name = "A.json")]
+    pub(super) a: PathBuf,
+    /// The trace to compare it with; - is stdin
+    #[arg(value_name = "B.json")]
+    pub(super) b: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: DiffFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DiffFormat {
+    /// For people
+    Table,
+    /// podlapse.diff/v1, one object
     Json,
 }
 

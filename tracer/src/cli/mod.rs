@@ -5,6 +5,7 @@
 
 mod args;
 mod command;
+mod diff;
 mod docs;
 mod doctor;
 mod live;
@@ -28,6 +29,7 @@ use clap::Parser;
 
 use self::args::{Cli, Command};
 use self::command::CommandError;
+use self::diff::DiffError;
 use self::output::OutputError;
 use self::plan::Plan;
 use self::say::Say;
@@ -68,6 +70,8 @@ enum Failure {
     NothingMatches,
     #[error("the recording holds no pod start: it ended before one was seen")]
     NothingRecorded,
+    #[error(transparent)]
+    Diff(#[from] DiffError),
     #[error(transparent)]
     Stages(#[from] StagesError),
     #[error("no pod start was over: {0} began; check that pods are to start on this node, and `podlapse doctor`")]
@@ -111,6 +115,7 @@ fn run(command: Command) -> Result<Done, Failure> {
             args.check();
             runtime.block_on(stages::stages(&args))
         }
+        Command::Diff(args) => diff::diff(&args),
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Pods(args) => runtime.block_on(pods::pods(&args)),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use super::args::{Format, Show};
 use super::run::Sink;
-use crate::export::{Charset, Tree, write_json, write_tree};
+use crate::export::{Charset, Perfetto, Tree, write_json, write_tree};
 use crate::trace::Trace;
 
 /// Width where nothing says another.
@@ -33,14 +33,25 @@ impl OutputError {
 /// Prints traces.
 #[derive(Debug)]
 pub(super) struct Output {
-    tree: Option<Tree>,
+    style: Style,
     printed: usize,
+}
+
+#[derive(Debug)]
+enum Style {
+    Tree(Tree),
+    Json,
+    Perfetto(Perfetto),
 }
 
 impl Output {
     pub(super) fn new(show: &Show) -> Output {
-        let tree = (show.output == Format::Tree).then(|| tree(show.ascii));
-        Output { tree, printed: 0 }
+        let style = match show.output {
+            Format::Tree => Style::Tree(tree(show.ascii)),
+            Format::Json => Style::Json,
+            Format::Perfetto => Style::Perfetto(Perfetto::default()),
+        };
+        Output { style, printed: 0 }
     }
 }
 
@@ -48,9 +59,10 @@ impl Sink for Output {
     fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
         let mut text = Vec::new();
         for trace in traces {
-            match &self.tree {
-                None => write_json(&mut text, trace),
-                Some(tree) => {
+            match &mut self.style {
+                Style::Json => write_json(&mut text, trace),
+                Style::Perfetto(perfetto) => perfetto.write(&mut text, trace),
+                Style::Tree(tree) => {
                     if self.printed > 0 {
                         text.push(b'\n');
                     }
@@ -63,6 +75,13 @@ impl Sink for Output {
         write(&text)
     }
 
+    fn end(&mut self) -> Result<(), OutputError> {
+        let Style::Perfetto(perfetto) = &mut self.style else { return Ok(()) };
+        let mut text = Vec::new();
+        perfetto.end(&mut text).map_err(OutputError::new)?;
+        write(&text)
+    }
+
     fn taken(&self) -> usize {
         self.printed
     }
@@ -72,6 +91,12 @@ impl Sink for Output {
 pub(super) fn write(text: &[u8]) -> Result<(), OutputError> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text).and_then(|()| stdout.flush()).map_err(OutputError::new)
+}
+
+/// Characters and columns of stdout; the latter where it is a terminal.
+pub(super) fn screen() -> (Charset, Option<usize>) {
+    let size = terminal_size::terminal_size_of(io::stdout()).filter(|_| io::stdout().is_terminal());
+    (if size.is_some() { Charset::Unicode } else { Charset::Ascii }, size.map(|(width, _)| width.0.into()))
 }
 
 /// Whether stdout takes colour: a terminal, unless `NO_COLOR` or its like says otherwise.

@@ -24,6 +24,11 @@ pub(super) trait Sink {
     /// How many it took.
     fn taken(&self) -> usize;
 
+    /// Nothing comes any more.
+    fn end(&mut self) -> Result<(), OutputError> {
+        Ok(())
+    }
+
     /// Shows a person who watches how far it is: `held` are over, but may still be reopened.
     fn show(&mut self, _held: &mut dyn Iterator<Item = &Trace>) -> Result<(), OutputError> {
         Ok(())
@@ -114,6 +119,7 @@ impl<'a> Run<'a> {
         let chosen = self.selector.count();
         let traces = self.selector.finish(self.engine.open());
         self.sink.take(&traces)?;
+        self.sink.end()?;
         let recording_failed = self.recording_failed;
         Ok((ending, Summary { taken: self.sink.taken(), chosen, recording_failed }))
     }

@@ -62,7 +62,7 @@ pub(super) async fn stages(args: &Stages) -> Result<Done, Failure> {
 
 fn text(args: &Stages, stats: &Stats) -> Result<Vec<u8>, OutputError> {
     let mut text = Vec::new();
-    let (charset, width) = screen();
+    let (charset, width) = output::screen();
     match args.output {
         Histograms::Table => write_stages(&mut text, stats, args.by, width, charset),
         Histograms::Json => write_stages_json(&mut text, stats, args.by),
@@ -78,7 +78,7 @@ async fn compare(args: &Stages, a: &Path, b: &Path, stop: &Arc<AtomicBool>) -> R
     if a.is_empty() || b.is_empty() {
         return Err(Failure::NothingRecorded);
     }
-    let (mut text, (charset, width)) = (Vec::new(), screen());
+    let (mut text, (charset, width)) = (Vec::new(), output::screen());
     match args.output {
         Histograms::Json => write_comparison_json(&mut text, (&a, &b), args.by),
         Histograms::Table | Histograms::Hdr => write_comparison(&mut text, (&a, &b), args.by, width, charset),
@@ -86,12 +86,6 @@ async fn compare(args: &Stages, a: &Path, b: &Path, stop: &Arc<AtomicBool>) -> R
     .map_err(OutputError::new)?;
     output::write(&text)?;
     Ok(Done)
-}
-
-/// Characters and columns of stdout; the latter where it is a terminal.
-fn screen() -> (Charset, Option<usize>) {
-    let size = terminal_size::terminal_size_of(std::io::stdout()).filter(|_| std::io::stdout().is_terminal());
-    (if size.is_some() { Charset::Unicode } else { Charset::Ascii }, size.map(|(width, _)| width.0.into()))
 }
 
 /// This node's starts from now on.

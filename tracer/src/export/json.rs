@@ -205,7 +205,7 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
             total_ns: t.total_ns,
             stages: t.stages.iter().map(stage).collect(),
             named_ns: t.named_ns,
-            spans: t.spans.iter().map(span).collect(),
+            spans: t.spans.iter().map(in_trace).collect(),
             sandbox: sandbox(&t.sandbox),
             containers: t.containers.iter().map(container).collect(),
             verdict: t.verdict.as_ref().map(|v| Verdict { stage: &v.stage, reason: &v.reason, message: &v.message }),
@@ -242,7 +242,12 @@ fn stage(s: &trace::StageTotal) -> Stage<'_> {
     Stage { stage: &s.stage, wall_ns: s.wall_ns, self_ns: s.self_ns, count: s.count }
 }
 
-fn span(s: &trace::Span) -> Span<'_> {
+/// A span, also where it stands alone.
+pub(super) fn span(s: &trace::Span) -> impl Serialize + '_ {
+    in_trace(s)
+}
+
+fn in_trace(s: &trace::Span) -> Span<'_> {
     Span {
         id: s.id.0,
         parent: s.parent.map(|id| id.0),
@@ -250,7 +255,7 @@ fn span(s: &trace::Span) -> Span<'_> {
         name: &s.name,
         start_ns: s.start_ns,
         end_ns: s.end_ns,
-        critical: s.critical,
+        critical: s.critical(),
         self_ns: s.self_ns,
         process: s.process.as_ref().map(process),
         call: s.call.as_ref().map(call),

@@ -2,9 +2,11 @@
 //!
 //! Pure but for the writer that they are given. The same trace gives the same bytes.
 
+mod diff;
 mod grid;
 mod json;
 mod names;
+mod perfetto;
 mod pods;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -15,7 +17,9 @@ mod text;
 mod time;
 mod tree;
 
+pub use diff::{DiffSide, write_diff, write_diff_json};
 pub use json::write_json;
+pub use perfetto::Perfetto;
 pub use pods::{write_detail, write_pods_json, write_table};
 pub use stages::{write_comparison, write_comparison_json, write_stages, write_stages_json};
 pub use text::Charset;

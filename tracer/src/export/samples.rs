@@ -9,7 +9,7 @@ use crate::trace::*;
 
 const MS: u64 = 1_000_000;
 
-pub(super) fn span(id: u32, parent: u32, stage: &str, name: &str, start_ms: u64, end_ms: Option<u64>) -> Span {
+pub(crate) fn span(id: u32, parent: u32, stage: &str, name: &str, start_ms: u64, end_ms: Option<u64>) -> Span {
     Span {
         id: SpanId(id),
         parent: Some(SpanId(parent)).filter(|id| id.0 != 0),
@@ -17,7 +17,7 @@ pub(super) fn span(id: u32, parent: u32, stage: &str, name: &str, start_ms: u64,
         name: name.into(),
         start_ns: start_ms * MS,
         end_ns: end_ms.map(|end| end * MS),
-        critical: false,
+        path_ns: None,
         self_ns: 0,
         process: None,
         call: None,
@@ -34,11 +34,11 @@ pub(super) fn call(mut span: Span, code: Option<u32>, message: Option<&str>) -> 
         message: message.map(Into::into),
         client: Some("grpc-go/1.72.1".into()),
     });
-    span.critical = true;
+    span.path_ns = Some((span.start_ns, span.end_ns.unwrap_or(u64::MAX)));
     span
 }
 
-pub(super) fn process(mut span: Span, pid: u32, exit_code: Option<u8>) -> Span {
+pub(crate) fn process(mut span: Span, pid: u32, exit_code: Option<u8>) -> Span {
     let exe = format!("/opt/cni/bin/{}", span.name);
     let args = vec![span.name.clone()];
     let (pid, ppid, comm) = (Tgid(pid), Tgid(812), span.name.clone());
@@ -47,7 +47,7 @@ pub(super) fn process(mut span: Span, pid: u32, exit_code: Option<u8>) -> Span {
 }
 
 pub(super) fn critical(mut span: Span) -> Span {
-    span.critical = true;
+    span.path_ns = Some((span.start_ns, span.end_ns.unwrap_or(u64::MAX)));
     span
 }
 

@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use serde_json::Value;
 
-use super::samples::{complete, failed, hostile};
+use super::samples::{complete, failed, hostile, process, span};
 use super::*;
 use crate::trace::Trace;
 
@@ -163,6 +163,40 @@ fn tree_complete_120() {
             *   exec /bin/sleep                                                                   |       0 ns   0.0%
             total 640.0 ms  named 64.4%  lost 0  probes tracepoint
         "#]],
+    );
+}
+
+/// A sibling that began first but soon gave way is not marked; where the path goes is seen in its bar.
+#[test]
+fn tree_concurrent_80() {
+    let mut trace = complete();
+    let mut loopback = process(span(20, 3, "sandbox.cni.loopback", "loopback", 12, Some(160)), 903, Some(0));
+    loopback.path_ns = Some((12_000_000, 100_000_000));
+    trace.spans[3].path_ns = Some((9_000_000, 12_000_000));
+    trace.spans[4].path_ns = Some((31_000_000, 37_000_000));
+    trace.spans[5].path_ns = Some((100_000_000, 187_000_000));
+    trace.spans[5].start_ns = 100_000_000;
+    trace.spans.push(loopback);
+    check(
+        &trace,
+        80,
+        Charset::Ascii,
+        expect![[r#"
+        pod default/web-0  uid 7f2c1f6e-93f2-4f3e-9d0b-0a7b3f1f9a55  node worker-1
+        containerd 1.7.27  complete
+                            0                          640.0 ms
+        * RunPodSandbox     #######################               412.0 ms  64.4% OK
+        *   netns           #                                     6.000 ms   0.9%
+        *   cni             ###########                           178.0 ms  27.8%
+              bridge        #---------                            161.0 ms  25.2% exit 0
+                host-local   #-                                   13.00 ms   2.0% exit 0
+        *     loopback      #####----                             148.0 ms  23.1% exit 0
+        *     portmap            ######                           87.00 ms  13.6% exit 0
+        * CreateContainer                         ####            55.00 ms   8.6% OK
+        * StartContainer                             ##########   168.0 ms  26.3% OK
+        *   exec /bin/sleep                                   |       0 ns   0.0%
+        total 640.0 ms  named 64.4%  lost 0  probes tracepoint
+    "#]],
     );
 }
 

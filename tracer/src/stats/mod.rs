@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod diff;
 mod entry;
 mod key;
 mod log;
@@ -16,6 +17,7 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+pub use self::diff::{Change, StageTimes, changes};
 pub use self::entry::{Entry, HIGHEST_NS, LOWEST_NS};
 pub use self::key::{By, Key};
 pub use self::log::{LogError, MAGIC as LOG_MAGIC};

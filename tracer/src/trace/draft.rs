@@ -149,7 +149,7 @@ impl Draft {
                 name: place.span.name,
                 start_ns: place.start,
                 end_ns: place.end,
-                critical: share.critical,
+                path_ns: share.path,
                 self_ns: share.own,
                 process: place.span.process,
                 call: place.span.call,

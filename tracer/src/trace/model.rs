@@ -157,8 +157,9 @@ pub struct Span {
     pub start_ns: u64,
     /// Relative to the trace's start; absent while open.
     pub end_ns: Option<u64>,
-    /// On the critical path.
-    pub critical: bool,
+    /// From when to when the critical path goes through it, relative to the trace's start: then it, or a part of it,
+    /// owned the time. Absent when always a sibling did that took longer.
+    pub path_ns: Option<(u64, u64)>,
     /// Time that it owned.
     pub self_ns: u64,
     /// The process that the span is.
@@ -167,6 +168,13 @@ pub struct Span {
     pub call: Option<CallInfo>,
     /// More, by name.
     pub attributes: BTreeMap<String, String>,
+}
+
+impl Span {
+    /// On the critical path.
+    pub fn critical(&self) -> bool {
+        self.path_ns.is_some()
+    }
 }
 
 /// A process.

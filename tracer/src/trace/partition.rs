@@ -17,8 +17,8 @@ pub(super) struct Node {
 pub(super) struct Share {
     /// Time that it owned, without its children.
     pub(super) own: u64,
-    /// It or a child of it owned an instant.
-    pub(super) critical: bool,
+    /// From when to when it or a child of it owned the time; nowhere when always another did.
+    pub(super) path: Option<(u64, u64)>,
 }
 
 /// Divides `0..total` among `nodes`; the second result is what no node owned.
@@ -55,7 +55,7 @@ pub(super) fn partition(total: u64, nodes: &[Node]) -> (Vec<Share>, u64) {
         }
         own += cursor - start;
         match owner {
-            Some(owner) => shares[owner] = Share { own, critical: true },
+            Some(owner) => shares[owner] = Share { own, path: Some((start, end)) },
             None => rest = own,
         }
     }
@@ -73,7 +73,7 @@ mod tests {
         let (shares, rest) = partition(total, &nodes);
         let mut text = format!("rest {rest}\n");
         for (index, share) in shares.iter().enumerate() {
-            text += &format!("{index}: {}{}\n", share.own, if share.critical { " critical" } else { "" });
+            text += &format!("{index}: {}{}\n", share.own, if share.path.is_some() { " critical" } else { "" });
         }
         expect.assert_eq(&text);
     }

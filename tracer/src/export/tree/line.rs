@@ -55,28 +55,28 @@ impl Columns {
         let bad = failed(span);
         let indent = (row.depth * self.indent).min(self.label / 2);
         let label = charset.fit(&charset.clean(name(span)), self.label - indent);
-        let mark = match (span.critical, charset) {
+        let length = span.end_ns.unwrap_or(trace.total_ns).saturating_sub(span.start_ns);
+        let mark = match (mostly_critical(span, length), charset) {
             (false, _) => " ",
             (true, Charset::Ascii) => "*",
             (true, Charset::Unicode) => "●",
         };
-        let length = span.end_ns.unwrap_or(trace.total_ns).saturating_sub(span.start_ns);
         let result = charset.fit(&result(span, self.long, charset), self.result);
         let style = match () {
-            () if bad => BAD,
-            () if span.end_ns.is_none() => OPEN,
-            () if span.critical => CRITICAL,
-            () => FAINT,
+            () if bad => Some(BAD),
+            () if span.end_ns.is_none() => Some(OPEN),
+            () => None,
         };
+        let bar = self.bar(span, trace.total_ns, charset);
         let line = format!(
             "{} {:indent$}{} {} {:>DURATION$} {:>SHARE$} {}",
             tree.paint(CRITICAL, mark),
             "",
             if bad { tree.paint(BAD, &label) } else { label },
-            tree.paint(style, &self.bar(span, trace.total_ns, charset)),
+            style.map_or_else(|| parts(&bar, tree), |style| tree.paint(style, &bar.concat())),
             duration(length),
             percent(length, trace.total_ns),
-            if bad || span.end_ns.is_none() { tree.paint(style, &result) } else { result },
+            style.map_or(result.clone(), |style| tree.paint(style, &result)),
         );
         writeln!(out, "{}", line.trim_end())?;
         if bad {
@@ -88,7 +88,8 @@ impl Columns {
         Ok(())
     }
 
-    fn bar(&self, span: &Span, total_ns: u64, charset: Charset) -> String {
+    /// Before the critical path, on it, and after it.
+    fn bar(&self, span: &Span, total_ns: u64, charset: Charset) -> [String; 3] {
         let (critical, other, point, arrow) = match charset {
             Charset::Ascii => ('#', '-', '|', '>'),
             Charset::Unicode => ('█', '▒', '│', '▶'),
@@ -97,16 +98,35 @@ impl Columns {
         let end = span.end_ns.unwrap_or(total_ns).clamp(start, total_ns);
         let first = scale(start, total_ns, self.bar, u128::div_euclid).min(self.bar - 1);
         let past = scale(end, total_ns, self.bar, u128::div_ceil).clamp(first + 1, self.bar);
-        let fill = if span.critical { critical } else { other };
         let mut bar: Vec<char> = vec![' '; self.bar];
-        bar[first..past].fill(fill);
+        bar[first..past].fill(other);
+        // Inside the span's own columns; less than half a column does not show.
+        let column = |at| scale(at, total_ns, self.bar, |a, b| (a + b / 2) / b).clamp(first, past);
+        let path = span.path_ns.map(|(from, to)| {
+            let from = if from <= start { first } else { column(from) };
+            from..if to >= end { past } else { column(to) }.max(from)
+        });
+        let path = path.unwrap_or(past..past);
+        bar[path.clone()].fill(critical);
         match span.end_ns {
             None => bar[past - 1] = arrow,
             Some(end) if end <= span.start_ns => bar[first] = point,
             Some(_) => {}
         }
-        bar.into_iter().collect()
+        let text = |chars: &[char]| chars.iter().collect();
+        [text(&bar[..path.start]), text(&bar[path.clone()]), text(&bar[path.end..])]
     }
+}
+
+/// The path goes through the span for at least half of its `length`: one that soon gives way to a sibling is not what
+/// the start waited for.
+fn mostly_critical(span: &Span, length: u64) -> bool {
+    let end = span.start_ns.saturating_add(length);
+    span.path_ns.is_some_and(|(from, to)| u128::from(to.min(end).saturating_sub(from)) * 2 >= u128::from(length))
+}
+
+fn parts([before, path, after]: &[String; 3], tree: &Tree) -> String {
+    [tree.paint(FAINT, before), tree.paint(CRITICAL, path), tree.paint(FAINT, after)].concat()
 }
 
 fn name(span: &Span) -> &str {

@@ -68,7 +68,7 @@ fn line(trace: &Trace, span: &Span) -> String {
         parent = trace.spans[id.0 as usize - 1].parent;
     }
     let end = span.end_ns.map_or("…".to_owned(), |end| us(end).to_string());
-    let mark = if span.critical { " *" } else { "" };
+    let mark = if span.critical() { " *" } else { "" };
     let process = span.process.as_ref().map(process).unwrap_or_default();
     let code = span.call.as_ref().and_then(|call| call.code).map_or(String::new(), |code| format!(" code {code}"));
     let indent = "  ".repeat(depth + 1);
