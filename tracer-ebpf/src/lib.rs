@@ -71,6 +71,8 @@ pub mod kind {
     pub const OOM: u32 = 9;
     /// [`super::Signal`]
     pub const SIGNAL: u32 = 10;
+    /// [`super::Listen`]
+    pub const LISTEN: u32 = 11;
     /// User space: [`super::Clock`]
     pub const CLOCK: u32 = 64;
     /// User space: a bare [`super::Header`]; time has come this far.
@@ -434,6 +436,21 @@ pub struct Signal {
     pub result: u32,
 }
 const _: () = assert!(size_of::<Signal>() == 40);
+
+/// A process began to listen on a TCP socket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Listen {
+    /// Head; the current task is the one that listens.
+    pub header: Header,
+    /// Id of its cgroup in the default (v2) hierarchy.
+    pub cgroup: u64,
+    /// Inode number of the socket's network namespace.
+    pub netns: u32,
+    /// Port.
+    pub port: u32,
+}
+const _: () = assert!(size_of::<Listen>() == 40);
 
 /// User space: one instant on both clocks.
 #[repr(C)]

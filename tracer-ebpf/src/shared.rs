@@ -252,6 +252,7 @@ pub mod offset {
         DENTRY_NAME = "dentry" "d_name.name";
         DENTRY_INODE = "dentry" "d_inode";
         SOCKET_SK = "socket" "sk";
+        SK_NET = "sock" "__sk_common.skc_net.net";
         SK_PEER_PID = "sock" "sk_peer_pid";
         BPRM_FILENAME = "linux_binprm" "filename";
         SIGINFO_CODE = "kernel_siginfo" "si_code";
@@ -265,8 +266,14 @@ pub mod offset {
     pub const SYS_RET: usize = MEMBER_COUNT + 2;
     /// `pid` of `oom:mark_victim`.
     pub const VICTIM_PID: usize = MEMBER_COUNT + 3;
+    /// `skaddr` of `sock:inet_sock_set_state`.
+    pub const TCP_SOCK: usize = MEMBER_COUNT + 4;
+    /// `newstate` of `sock:inet_sock_set_state`.
+    pub const TCP_STATE: usize = MEMBER_COUNT + 5;
+    /// `sport` of `sock:inet_sock_set_state`.
+    pub const TCP_PORT: usize = MEMBER_COUNT + 6;
     /// Number of offsets.
-    pub const COUNT: usize = MEMBER_COUNT + 4;
+    pub const COUNT: usize = MEMBER_COUNT + 7;
     /// An offset that this kernel does not have.
     pub const MISSING: u32 = u32::MAX;
 }

@@ -161,7 +161,7 @@ pub enum Field {
     /// ContainerStatus and PodSandboxStatus replies.
     State,
     ExitCode,
-    /// StopContainer grace, seconds.
+    /// StopContainer grace, ExecSync timeout, seconds.
     Timeout,
     /// ExecSync reply.
     ExecExitCode,

@@ -63,6 +63,8 @@ static CONTAINER_STATUS: Allow = Allow(&[
     text(9, ImageRef),
 ]);
 static CONTAINER_STATUS_REPLY: Allow = Allow(&[enter(1, &CONTAINER_STATUS)]);
+// Never cmd (2).
+static EXEC_SYNC: Allow = Allow(&[text(1, ContainerId), number(3, Timeout)]);
 static EXEC_SYNC_REPLY: Allow = Allow(&[number(3, ExecExitCode)]);
 static EVENT_SANDBOX: Allow = Allow(&[text(1, SandboxId), enter(2, &POD_METADATA)]);
 static CONTAINER_EVENT: Allow = Allow(&[text(1, ContainerId), enter(4, &EVENT_SANDBOX)]);
@@ -147,12 +149,12 @@ pub fn request(service: &str, method: &str) -> &'static Allow {
             | "ContainerStatus"
             | "UpdateContainerResources"
             | "ReopenContainerLog"
-            | "ExecSync"
             | "Exec"
             | "Attach"
             | "ContainerStats"
             | "CheckpointContainer",
         ) => &CONTAINER_ID,
+        (Some(Api::Runtime), "ExecSync") => &EXEC_SYNC,
         (Some(Api::Runtime), "ListContainers") => &LIST_CONTAINERS,
         (Some(Api::Image), "PullImage") => &PULL_IMAGE,
         (Some(Api::Image), "ImageStatus" | "RemoveImage") => &IN_IMAGE_SPEC,

@@ -184,9 +184,11 @@ objects! {
         cgroup: Option<Cgroup<'a>>,
         task_calls: Option<Vec<TaskCall>>,
         exec: Option<Exec<'a>>,
+        listen: Option<Listen>,
         exit: Option<Exit>,
     }
     Exec<'a> { path: &'a str, at_ns: u64, errno: Option<i32>, }
+    Listen { port: u32, at_ns: u64, }
     Exit { code: Option<u8>, signal: Option<u8>, oom: bool, at_ns: u64, }
     Verdict<'a> { stage: &'a str, reason: &'a str, message: &'a str, }
     Quality<'a> { lost_records: u64, undecoded_bytes: u64, inferred_methods: u32, evicted: u64, notes: &'a [String], }
@@ -327,6 +329,7 @@ fn container(c: &trace::Container) -> Container<'_> {
         cgroup: cgroup(c.cgroup.as_deref(), &c.limits, &c.writes),
         task_calls: task_calls(&c.task_calls),
         exec: c.exec.as_ref().map(|e| Exec { path: &e.path, at_ns: e.at_ns, errno: e.errno }),
+        listen: c.listen.map(|l| Listen { port: l.port, at_ns: l.at_ns }),
         exit: c.exit.as_ref().map(|e| Exit { code: e.code, signal: e.signal, oom: e.oom, at_ns: e.at_ns }),
     }
 }

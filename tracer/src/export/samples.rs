@@ -134,6 +134,7 @@ pub(crate) fn complete() -> Trace {
                 pid: Some(Tgid(990)),
                 exit_status: None,
             }],
+            listen: Some(ListenPoint { port: 8080, at_ns: 900 * MS }),
             exec: Some(ExecPoint { path: "/bin/sleep".into(), at_ns: 635 * MS, errno: None }),
             ..Container::default()
         }],

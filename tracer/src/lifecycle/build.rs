@@ -12,8 +12,8 @@ use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
-    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, Outcome, Quality,
-    Sandbox, StartKind, TaskCall, Trace, Verdict,
+    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, ListenPoint, Outcome,
+    Quality, Sandbox, StartKind, TaskCall, Trace, Verdict,
 };
 
 impl Lifecycle {
@@ -59,6 +59,9 @@ impl Lifecycle {
             draft.add(None, DraftSpan { stage, name, start: prepared, end: Some(start.begin), ..DraftSpan::default() });
         }
         let calls: Vec<DraftId> = start.calls.iter().map(|call| draft.add(None, self.call_span(start, call))).collect();
+        for probe in start.probes.iter().filter(|probe| probe.start.at < end) {
+            draft.add(None, self.call_span(start, probe));
+        }
         let of = |wanted: Method, container: Option<usize>| {
             let fits = move |call: &&(usize, &Call)| call.1.method == wanted && call.1.container == container;
             start.calls.iter().enumerate().filter(move |call| fits(&call)).map(|(index, _)| calls[index])
@@ -76,6 +79,7 @@ impl Lifecycle {
             made.into_iter().for_each(|call| edges::add(draft, Some(call), "container.create", unit, whole));
             started.iter().for_each(|call| edges::add(draft, Some(*call), "container.start", unit, whole));
             exec_span(draft, started.last().copied(), container, unit, end);
+            listen_span(draft, started.last().copied(), container, unit, end);
         }
         calls
     }
@@ -90,6 +94,7 @@ impl Lifecycle {
         let about = [
             ("container", container.and_then(|c| c.name.clone())),
             ("image", call.image.clone()),
+            ("exit_code", call.exit_code.map(|code| code.to_string())),
             ("ended", call.end.as_ref().and_then(|(_, ending)| ended(ending)).map(str::to_owned)),
         ];
         attributes.extend(about.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
@@ -168,6 +173,7 @@ impl Lifecycle {
         let peers = start.peers.iter().map(|peer| (peer, None)).map(known).map(|it| trace::Container {
             peer: true,
             exec: None,
+            listen: None,
             exit: None,
             ..it
         });
@@ -180,6 +186,9 @@ impl Lifecycle {
         let mut notes: Vec<String> = start.notes.iter().cloned().collect();
         if now.unreadable > before.unreadable {
             notes.push(format!("unreadable_pages: {}", now.unreadable - before.unreadable));
+        }
+        if start.more_probes > 0 {
+            notes.push(format!("more_exec_probes: {}", start.more_probes));
         }
         let inferred = start.calls.iter().filter(|call| call.start.source == MethodSource::Opaque).count();
         Quality {
@@ -225,6 +234,24 @@ fn exec_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, un
     draft.add(call.filter(|_| replied.is_none()), span);
 }
 
+/// The point of the first listen, in its StartContainer or after it.
+fn listen_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, unit: &Unit, end: MonotonicNs) {
+    let Some(listen) = unit.listening.filter(|listen| listen.at <= end) else { return };
+    let call = call.filter(|id| draft.get(*id).end.is_none_or(|reply| listen.at <= reply));
+    let attributes = [("container", container.name.clone()), ("port", Some(listen.port.to_string()))];
+    let span = DraftSpan {
+        stage: "container.listen".to_owned(),
+        name: format!("port {}", listen.port),
+        start: listen.at,
+        end: Some(listen.at),
+        observed: true,
+        process: Some(trace::ProcessInfo { pid: listen.tgid, ..trace::ProcessInfo::default() }),
+        call: None,
+        attributes: attributes.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+    };
+    draft.add(call, span);
+}
+
 fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, MonotonicNs)) {
     let origin = whole.0;
     let entry = unit.entry.as_ref();
@@ -237,6 +264,7 @@ fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, Monotoni
     known.task_calls = task_calls(unit, whole);
     known.exec =
         entry.map(|entry| ExecPoint { path: entry.path.clone(), at_ns: entry.at.since(origin), errno: entry.errno });
+    known.listen = unit.listening.map(|it| ListenPoint { port: it.port, at_ns: it.at.since(origin) });
     known.exit = unit.exit.as_ref().map(|(at, exit)| ExitPoint {
         code: exit.status,
         signal: exit.signal,

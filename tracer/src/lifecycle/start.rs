@@ -20,6 +20,10 @@ pub(super) enum Method {
     PullImage,
     CreateContainer,
     StartContainer,
+    /// ExecSync of a PostStart hook.
+    PostStart,
+    /// ExecSync of a probe.
+    Probe,
 }
 
 impl Method {
@@ -30,6 +34,8 @@ impl Method {
             Method::PullImage => "image.pull",
             Method::CreateContainer => "container.create",
             Method::StartContainer => "container.start",
+            Method::PostStart => "poststart",
+            Method::Probe => "probe.exec",
         }
     }
 }
@@ -45,6 +51,8 @@ pub(super) struct Call {
     pub(super) image: Option<String>,
     /// What a pull's reply calls the image.
     pub(super) image_ref: Option<String>,
+    /// What the command of an ExecSync came to.
+    pub(super) exit_code: Option<u64>,
     pub(super) replied: bool,
     pub(super) end: Option<(MonotonicNs, Ending)>,
 }
@@ -113,6 +121,10 @@ pub(super) struct Start {
     pub(super) prepared: Option<MonotonicNs>,
     pub(super) sandbox: Option<ContainerId>,
     pub(super) calls: Vec<Call>,
+    /// Exec probes: of a start that is not over, but nothing that it waits for.
+    pub(super) probes: Vec<Call>,
+    /// Probes that found no room.
+    pub(super) more_probes: u64,
     pub(super) containers: Vec<Container>,
     /// Containers that lived in the sandbox when a container's start began.
     pub(super) peers: Vec<Container>,
@@ -139,6 +151,8 @@ impl Start {
             prepared: None,
             sandbox: None,
             calls: Vec::new(),
+            probes: Vec::new(),
+            more_probes: 0,
             containers: Vec::new(),
             peers: Vec::new(),
             state: State::Active,

@@ -142,7 +142,16 @@ pub(super) struct Entry {
     pub(super) path: String,
     pub(super) errno: Option<i32>,
     pub(super) namespaces: Option<Namespaces>,
+    pub(super) cgroup: CgroupId,
     pub(super) oom_score_adj: Option<i32>,
+}
+
+/// The first listen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listening {
+    pub(super) at: MonotonicNs,
+    pub(super) tgid: Tgid,
+    pub(super) port: u32,
 }
 
 /// A call of the task API about a unit.
@@ -187,6 +196,7 @@ pub(super) struct Unit {
     pub(super) task_start: Option<TaskCall>,
     /// The entrypoint's exec, or the last one that failed.
     pub(super) entry: Option<Entry>,
+    pub(super) listening: Option<Listening>,
     pub(super) exit: Option<(MonotonicNs, Exit)>,
     pub(super) oom: bool,
 }
@@ -251,6 +261,7 @@ impl Unit {
             path: exec.filename.clone(),
             errno: None,
             namespaces: Some(exec.namespaces),
+            cgroup: exec.cgroup,
             oom_score_adj: Some(exec.oom_score_adj),
         });
     }
@@ -297,6 +308,10 @@ impl Units {
 
     pub(super) fn find(&self, id: &ContainerId) -> Option<UnitKey> {
         self.by_id.get(id).copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (UnitKey, &Unit)> {
+        self.units.iter().map(|(key, unit)| (*key, unit))
     }
 
     pub(super) fn get(&self, key: UnitKey) -> Option<&Unit> {

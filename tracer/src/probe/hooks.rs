@@ -29,11 +29,13 @@ pub enum Group {
     Oom,
     /// Signals.
     Signal,
+    /// Sockets that begin to listen.
+    Listen,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Group; 10] = [
+    pub const ALL: [Group; 11] = [
         Group::Socket,
         Group::Process,
         Group::Exec,
@@ -44,6 +46,7 @@ impl Group {
         Group::Cgroup,
         Group::Oom,
         Group::Signal,
+        Group::Listen,
     ];
 
     /// Name, as in `node.probes`.
@@ -59,6 +62,7 @@ impl Group {
             Group::Cgroup => "cgroup",
             Group::Oom => "oom",
             Group::Signal => "signal",
+            Group::Listen => "listen",
         }
     }
 }
@@ -183,6 +187,7 @@ pub(crate) fn members(program: &str) -> Vec<usize> {
         "cgroup_mkdir" | "cgroup_rmdir" | "cgroup_attach_task" => {
             &[BASE, &[o::CGROUP_KN, o::KN_ID, o::CGROUP_ROOT, o::ROOT_HIERARCHY]]
         }
+        "inet_sock_set_state" => &[BASE, CGROUP_ID, &[o::SK_NET, o::NET_INUM]],
         "pid_finder" => &[BASE, FILES],
         _ => &[BASE],
     };
@@ -213,6 +218,7 @@ pub(crate) fn plans() -> Vec<Plan> {
         raw("cgroup", "cgroup_attach_task", Group::Cgroup, false, &["cgroup", "", "task_struct", ""]),
         raw("signal", "signal_generate", Group::Signal, false, &["", "kernel_siginfo", "task_struct"]),
         trace("oom", "mark_victim", "mark_victim", Group::Oom, false),
+        trace("sock", "inet_sock_set_state", "inet_sock_set_state", Group::Listen, false),
     ];
     for it in specs::all() {
         let at = |way, program| (program, Point::Trace("syscalls", format!("sys_{way}_{}", it.event)));

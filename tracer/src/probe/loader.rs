@@ -156,6 +156,12 @@ fn offsets(btf: &Btf, tracefs: &Tracefs) -> Result<[u32; offset::COUNT], ProbeEr
     if tracefs.has("oom", "mark_victim") {
         offsets[offset::VICTIM_PID] = tracefs.field("oom", "mark_victim", "pid", 4)?;
     }
+    let tcp = ("sock", "inet_sock_set_state");
+    if tracefs.has(tcp.0, tcp.1) {
+        offsets[offset::TCP_SOCK] = tracefs.field(tcp.0, tcp.1, "skaddr", 8)?;
+        offsets[offset::TCP_STATE] = tracefs.field(tcp.0, tcp.1, "newstate", 4)?;
+        offsets[offset::TCP_PORT] = tracefs.field(tcp.0, tcp.1, "sport", 2)?;
+    }
     Ok(offsets)
 }
 

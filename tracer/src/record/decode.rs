@@ -3,8 +3,8 @@
 use tracer_ebpf as abi;
 
 use super::{
-    Bytes, Cgroup, CgroupOp, CgroupWrite, Direction, Event, Exec, Exit, Namespaces, NewTask, Process, Record, Role,
-    Socket, SocketOp, Sys, Syscall,
+    Bytes, Cgroup, CgroupOp, CgroupWrite, Direction, Event, Exec, Exit, Listen, Namespaces, NewTask, Process, Record,
+    Role, Socket, SocketOp, Sys, Syscall,
 };
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -88,6 +88,9 @@ fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             code: r.i32("code")?,
             result: r.u32("result")?,
         },
+        abi::kind::LISTEN => {
+            Event::Listen(Listen { cgroup: CgroupId(r.u64("cgroup")?), netns: r.u32("netns")?, port: r.u32("port")? })
+        }
         abi::kind::CLOCK => Event::Clock { realtime: r.u64("realtime")? },
         abi::kind::TICK => Event::Tick,
         abi::kind::LOST => {

@@ -42,6 +42,7 @@ fn kind(event: &Event) -> u32 {
         Event::CgroupWrite(_) => abi::kind::CGROUP_WRITE,
         Event::Oom { .. } => abi::kind::OOM,
         Event::Signal { .. } => abi::kind::SIGNAL,
+        Event::Listen(_) => abi::kind::LISTEN,
         Event::Clock { .. } => abi::kind::CLOCK,
         Event::Tick => abi::kind::TICK,
         Event::Lost { .. } => abi::kind::LOST,
@@ -84,6 +85,11 @@ fn event(event: &Event, w: &mut Writer<'_>) {
             w.u32(*signal);
             w.i32(*code);
             w.u32(*result);
+        }
+        Event::Listen(e) => {
+            w.u64(e.cgroup.0);
+            w.u32(e.netns);
+            w.u32(e.port);
         }
         Event::Clock { realtime } => w.u64(*realtime),
         Event::Lost { counter, count } => {

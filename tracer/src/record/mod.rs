@@ -69,6 +69,8 @@ pub enum Event {
         /// `TRACE_SIGNAL_*`; 0 is delivered.
         result: u32,
     },
+    /// A process began to listen on a TCP socket.
+    Listen(Listen),
     /// One instant on the realtime clock.
     Clock {
         /// Nanoseconds since the epoch.
@@ -346,6 +348,17 @@ pub struct CgroupWrite {
     pub file: String,
     /// Value.
     pub value: String,
+}
+
+/// A process began to listen on a TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Its cgroup in the default hierarchy.
+    pub cgroup: CgroupId,
+    /// Network namespace of the socket.
+    pub netns: u32,
+    /// Port.
+    pub port: u32,
 }
 
 /// What podlapse knows of a process it found.

@@ -76,6 +76,7 @@ pub(crate) fn samples() -> Vec<Record> {
         }),
         Event::Oom { victim: Tgid(77) },
         Event::Signal { target: Tgid(77), signal: 15, code: -6, result: 0 },
+        Event::Listen(Listen { cgroup: CgroupId(4711), netns: 4_026_532_201, port: 8080 }),
         Event::Clock { realtime: 1_700_000_000_123_456_789 },
         Event::Tick,
         Event::Lost { counter: abi::counter::BYTES_LOST, count: 3 },

@@ -289,6 +289,8 @@ pub struct Container {
     pub task_calls: Vec<TaskCall>,
     /// The entrypoint's execve.
     pub exec: Option<ExecPoint>,
+    /// Its first listen in the pod's network namespace.
+    pub listen: Option<ListenPoint>,
     /// Its exit.
     pub exit: Option<ExitPoint>,
 }
@@ -334,6 +336,15 @@ pub struct ExecPoint {
     pub at_ns: u64,
     /// errno of a failure.
     pub errno: Option<i32>,
+}
+
+/// The first listen of a container's processes; it may come after the trace's end, while the start settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenPoint {
+    /// TCP port.
+    pub port: u32,
+    /// Relative to the trace's start.
+    pub at_ns: u64,
 }
 
 /// The exit of a container's init.

@@ -84,6 +84,13 @@ pub const STAGES: &[Stage] = &[
     stage("*.task.reply", Edges::Signs, "the entrypoint's execve to the shim's reply to Task/Start"),
     stage("*.runtime", Edges::Remainder, "what remains inside the call"),
     stage("container.exec", Edges::Point, "the entrypoint's execve; from the response on where that came first"),
+    stage(
+        "container.listen",
+        Edges::Point,
+        "first listen in the pod's network namespace by a process of the container",
+    ),
+    stage("poststart", Edges::Signs, "ExecSync of a PostStart hook, request to response"),
+    stage("probe.exec", Edges::Signs, "ExecSync of a probe while the start is not over, request to response"),
 ];
 
 /// The stages of calls, for which a leading `*` stands.

@@ -1,6 +1,7 @@
 //! Call events to starts: which pod a call is of, and what its messages tell.
 
 mod containers;
+mod execs;
 mod pulls;
 mod replies;
 mod tasks;
@@ -29,6 +30,8 @@ enum About {
     Unknown,
     /// Call `index` of a start.
     Start(StartKey, usize),
+    /// Probe `index` of a start.
+    Probe(StartKey, usize),
     /// A pull of no known pod.
     Pull,
     /// PodSandboxStatus of a start.
@@ -97,6 +100,7 @@ impl Lifecycle {
             (Protocol::Grpc, "RunPodSandbox") => Some(self.run_pod_sandbox(start, fields)),
             (Protocol::Grpc, "CreateContainer") => self.create_container(start, fields),
             (Protocol::Grpc, "StartContainer") => self.start_container(start, fields),
+            (Protocol::Grpc, "ExecSync") => self.exec_sync(start, fields),
             (Protocol::Grpc, "PullImage") => Some(self.pull_image(start, fields)),
             (Protocol::Grpc, "StopPodSandbox") => {
                 self.stop(at, sandbox());
@@ -184,6 +188,7 @@ fn is_interesting(start: &CallStart) -> bool {
                 | "RemovePodSandbox"
                 | "PodSandboxStatus"
                 | "ContainerStatus"
+                | "ExecSync"
                 | "Version"
         ),
         Protocol::Grpc => service.ends_with(".ImageService") && start.method == "PullImage",
@@ -196,7 +201,17 @@ fn is_interesting(start: &CallStart) -> bool {
 }
 
 fn new_call(method: Method, start: CallStart, container: Option<usize>, image: Option<String>) -> Call {
-    Call { key: start.key, method, start, container, image, image_ref: None, replied: false, end: None }
+    Call {
+        key: start.key,
+        method,
+        start,
+        container,
+        image,
+        image_ref: None,
+        exit_code: None,
+        replied: false,
+        end: None,
+    }
 }
 
 fn text(fields: &Fields, field: Field) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use super::super::start::{Failure, Method, Turnout};
 use super::super::{Lifecycle, StartKey};
+use super::execs::exit_code;
 use super::{About, id, text};
 use crate::cri::{CallKey, Ending, Field, Fields};
 use crate::ids::MonotonicNs;
@@ -14,6 +15,7 @@ impl Lifecycle {
         let Some(pending) = self.calls.get(&key) else { return };
         match pending.about {
             About::Start(start, index) => self.replied(start, index, fields),
+            About::Probe(start, index) => self.probe_replied(start, index, fields),
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
                     pull.call.image_ref = text(fields, Field::ImageRef);
@@ -62,7 +64,8 @@ impl Lifecycle {
                 self.link_unit(key, &id);
             }
             Method::PullImage => call.image_ref = text(fields, Field::ImageRef),
-            Method::StartContainer => {}
+            Method::PostStart => call.exit_code = Some(exit_code(fields)),
+            Method::StartContainer | Method::Probe => {}
         }
     }
 
@@ -70,6 +73,7 @@ impl Lifecycle {
         let Some(pending) = self.calls.remove(&key) else { return };
         match pending.about {
             About::Start(start, index) => self.ended(start, index, at, ending),
+            About::Probe(start, index) => self.probe_ended(start, index, at, ending),
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
                     pull.call.end = Some((at, ending.clone()));

@@ -4,7 +4,7 @@ use super::super::Lifecycle;
 use super::super::cgroup::{cgroup_ids, container_id, path_container};
 use super::super::unit::{Entry, Kind, Sign, UnitKey, What};
 use super::{bound, netns_path};
-use crate::ids::{MonotonicNs, PodUid, Tgid};
+use crate::ids::{CgroupId, MonotonicNs, PodUid, Tgid};
 use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Sys, Syscall};
 
 /// `MS_BIND` of mount(2).
@@ -72,6 +72,7 @@ impl Lifecycle {
                 path: syscall.strings[0].clone(),
                 errno: syscall.errno(),
                 namespaces: None,
+                cgroup: CgroupId(0),
                 oom_score_adj: None,
             });
         }

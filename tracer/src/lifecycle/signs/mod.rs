@@ -1,6 +1,7 @@
 //! Records to units: each sign finds its container by an id in argv, environment or path, else by its process.
 
 mod effects;
+mod listen;
 mod node;
 
 use super::argv::{OciAction, Program, ShimAction, program};
@@ -45,6 +46,7 @@ impl Lifecycle {
                     }
                 }
             }
+            Event::Listen(listen) => self.listen(at, tgid, *listen),
             Event::Clock { realtime } => self.clock = Some((at, *realtime)),
             Event::Lost { counter, count } => self.lost(*counter, *count),
             Event::Node(pairs) => self.node(pairs),

@@ -221,6 +221,12 @@ impl Stream {
         key
     }
 
+    /// The reply of a call.
+    pub(super) fn reply(&mut self, at: u64, key: CallKey, reply: Vec<(Field, Value)>) {
+        let time = ns(at + self.offset);
+        self.push(at, CallEvent::Response { key, at: time, fields: Fields(reply) });
+    }
+
     pub(super) fn end_call(&mut self, at: u64, key: CallKey, ending: Ending) {
         self.push(at, CallEvent::End { key, at: ns(at + self.offset), ending });
     }

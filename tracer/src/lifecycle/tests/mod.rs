@@ -1,5 +1,6 @@
 //! The lifecycle on synthetic streams.
 
+mod after_exec;
 mod containerd;
 mod dsl;
 mod failures;

@@ -230,7 +230,8 @@ proptest! {
         let request = v1::ExecSyncRequest { container_id: s.names[1].clone(), cmd: s.secrets.clone(), timeout: 7 };
         let read = check(cri("ExecSync"), &request.encode_to_vec());
         prop_assert_eq!(read.fields.text(Field::ContainerId).unwrap_or_default(), &s.names[1]);
-        prop_assert!(read.fields.0.len() <= 1);
+        prop_assert_eq!(read.fields.number(Field::Timeout), Some(7));
+        prop_assert!(read.fields.0.len() <= 2);
         no_secret(&read);
         let reply = v1::ExecSyncResponse { stdout: secret.clone().into(), stderr: secret.into(), exit_code: -1 };
         let reply = reply.encode_to_vec();
