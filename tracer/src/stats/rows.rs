@@ -79,11 +79,16 @@ pub fn pairs(a: &Stats, b: &Stats, by: Option<By>) -> Vec<Pair> {
     pairs
 }
 
+fn is_part(plugin: &str) -> bool {
+    [".host", ".netns"].iter().any(|part| plugin.ends_with(part))
+}
+
 /// The group of a key in a table that is broken down by `by`; `None` where it is not part of that table.
 fn place(key: &Key, by: Option<By>) -> Option<Option<&str>> {
     match by {
         None => Some(None),
-        Some(By::Plugin) => key.stage.strip_prefix("sandbox.cni.").map(Some),
+        // Of a plugin's parts it is the whole.
+        Some(By::Plugin) => key.stage.strip_prefix("sandbox.cni.").filter(|name| !is_part(name)).map(Some),
         Some(By::Handler) => Some(key.handler.as_deref()),
         Some(By::Namespace) => Some(key.group.as_deref()),
         Some(By::Image) => key.group.as_deref().map(Some),
