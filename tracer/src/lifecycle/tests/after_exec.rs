@@ -54,7 +54,7 @@ fn a_poststart_hook_and_probes() {
     exec_sync(&mut s, (3_000_000, 3_100_000), "0", 0);
     let traces = traces(s);
     expect_test::expect![[r#"
-        complete default/web total 252000 named 98700
+        complete default/web total 252000 named 159310
         poststart (ExecSync) 133000..180000 self 47000 code 0 *
         probe.exec (ExecSync) 150000..160000 self 0 code 0
         probe.exec (ExecSync) 240000..252000 self 0 code 0"#]]
@@ -98,49 +98,76 @@ fn a_hook_that_fails() {
     check(
         s,
         expect_test::expect![[r#"
-        failed default/web total 140000 named 46400
-          sandbox (RunPodSandbox) 0..76000 self 15100 code 0 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 3000..40000 self 1000 *
-              sandbox.cni.loopback 3000..6000 self 100 pid 1001 *
-              sandbox.cni.bridge 3100..30000 self 21900 pid 1002 *
-                sandbox.cni.host-local 20000..25000 self 5000 pid 1003 *
-              sandbox.cni.portmap 31000..40000 self 9000 pid 1004 ran=iptables 1 *
-            sandbox.shim (shim start) 41000..43000 self 2000 pid 1010 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 45000..60000 self 10900 pid 1020 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.namespaces 49100..50000 self 900 *
-              sandbox.oci.create.mounts 53000..54200 self 1200 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..63000 self 3000 *
-            sandbox.oci.start (runc start) 63000..66000 self 3000 pid 1024 *
-          kubelet.gap (between calls) 76000..80000 self 4000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..132000 self 18800 code 0 *
-            container.start.shim (shim start) 91000..93000 self 2000 pid 1130 *
-            container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-            container.start.oci.create (runc create) 96000..111000 self 10900 pid 1120 *
-              container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
-              container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
-              container.start.oci.create.namespaces 100100..101000 self 900 *
-              container.start.oci.create.mounts 104000..105200 self 1200 *
-              container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
-              container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
-              container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
-            container.start.oci.fifo_wait (waiting for start) 111000..114000 self 3000 *
-            container.start.oci.start (runc start) 114000..117000 self 3000 pid 1124 *
-            container.exec (/bin/app) 117000..117000 self 0 pid 1123
-          kubelet.gap (between calls) 132000..133000 self 1000 *
-          poststart (ExecSync) 133000..140000 self 7000 code 2 *
-        sandbox 1a pid 1023 shim 1011
-        container app 1c1 pid 1123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
-        verdict poststart / call_failed: no such process
-    "#]],
+            failed default/web total 140000 named 93780
+              sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 2990..40000 self 990 *
+                  sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
+                  sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
+                    sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
+                    sandbox.cni.bridge.netns (in the pod's network) 8000..14000 self 6000 *
+                    sandbox.cni.bridge.host (on the node) 14000..19990 self 5990 *
+                    sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
+                    sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
+                    sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
+                    sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
+                sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *
+                sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
+                sandbox.task.request (Task/Create) 44100..44200 self 100 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
+                  sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.bootstrap (bootstrap init) 48200..49100 self 900 *
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
+                  sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
+                  sandbox.oci.create.state (save state) 57100..57310 self 210 *
+                  sandbox.oci.create.privileges 57500..57610 self 110 *
+                  sandbox.oci.create.seccomp (seccomp filter) 57610..59200 self 1590 *
+                  sandbox.oci.create.finish 59200..60000 self 800 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..62900 self 2900 *
+                sandbox.oci.start (runc start) 62900..66000 self 3100 pid 1024 *
+                sandbox.task.reply (Task/Start) 66000..68000 self 2000 *
+              kubelet.gap (between calls) 76000..80000 self 4000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..132000 self 14490 code 0 *
+                container.start.shim (shim start) 90990..93000 self 2010 pid 1130 *
+                container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
+                container.start.task.request (Task/Create) 95100..95200 self 100 *
+                container.start.rootfs (mount rootfs) 95200..95400 self 200 *
+                container.start.oci.create (runc create) 95900..111000 self 1980 pid 1120 *
+                  container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
+                  container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
+                  container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
+                  container.start.oci.create.bootstrap (bootstrap init) 99200..100100 self 900 *
+                  container.start.oci.create.namespaces 100100..101000 self 900 *
+                  container.start.oci.create.init (init starts) 101000..104000 self 3000 *
+                  container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
+                  container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
+                  container.start.oci.create.state (save state) 108100..108310 self 210 *
+                  container.start.oci.create.privileges 108500..108610 self 110 *
+                  container.start.oci.create.seccomp (seccomp filter) 108610..110200 self 1590 *
+                  container.start.oci.create.finish 110200..111000 self 800 *
+                container.start.oci.fifo_wait (waiting for start) 111000..113900 self 2900 *
+                container.start.oci.start (runc start) 113900..117000 self 3100 pid 1124 *
+                container.start.task.reply (Task/Start) 117000..119000 self 2000 *
+                container.exec (/bin/app) 117000..117000 self 0 pid 1123
+              kubelet.gap (between calls) 132000..133000 self 1000 *
+              poststart (ExecSync) 133000..140000 self 7000 code 2 *
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid 1123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
+            verdict poststart / call_failed: no such process
+        "#]],
     );
 }
 

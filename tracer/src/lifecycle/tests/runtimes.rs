@@ -89,12 +89,13 @@ fn runc_maps_ids_with_a_process_of_its_own() {
             s.exec_in_container(114_000, shim, init, "/bin/app", 7);
         },
         expect![[r#"
-            StartContainer 90000..130000 self 21100 code 0 *
-                container.start.oci.create (runc create) 95100..110000 self 14800 pid 2000 *
+            StartContainer 90000..130000 self 21000 code 0 *
+                container.start.oci.create (runc create) 95000..110000 self 11700 pid 2000 *
+                  container.start.oci.create.load (load the bundle) 95000..98200 self 3200 *
                   container.start.oci.create.namespaces 100000..100000 self 0
                   container.start.oci.create.pivot (pivot_root) 107000..107100 self 100 *
-                container.start.oci.fifo_wait (waiting for start) 110000..112000 self 2000 *
-                container.start.oci.start (runc start) 112000..114000 self 2000 pid 2004 *
+                container.start.oci.fifo_wait (waiting for start) 110000..111990 self 1990 *
+                container.start.oci.start (runc start) 111990..114000 self 2010 pid 2004 *
                 container.exec (/bin/app) 114000..114000 self 0 pid 2003
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 2003 exec /bin/app at 114000 []
