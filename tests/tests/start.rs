@@ -48,8 +48,14 @@ fn is_the_start_of(trace: &Value, pod: &StartedPod) -> Result<()> {
         let spans = trace::stage(trace, stage);
         ensure!(spans.len() == count, "{} spans of {stage}, not {count}: {:?}", spans.len(), trace::names(trace));
     }
+    trace::only(trace, "sandbox.shim.daemon")?;
+    trace::only(trace, "sandbox.task.reply")?;
+    for call in ["sandbox", "container.create"] {
+        ensure!(!trace::stage(trace, &format!("{call}.fsync")).is_empty(), "no sync in {:?}", trace::names(trace));
+    }
     for create in ["sandbox.oci.create", "container.start.oci.create"] {
-        for part in ["namespaces", "cgroup_join", "pivot"] {
+        let parts = ["load", "namespaces", "cgroup_join", "init", "mounts", "pivot", "privileges", "finish"];
+        for part in parts {
             let name = format!("{create}.{part}");
             let spans = trace::stage(trace, &name);
             ensure!(!spans.is_empty(), "no {name} in {:?}", trace::names(trace));
@@ -83,6 +89,12 @@ async fn a_pod_with_one_container() -> Result<()> {
     let parent = trace::parent(trace, host_local).context("host-local has no parent")?;
     ensure!(parent["stage"] == "sandbox.cni.bridge", "host-local is below {}", parent["stage"]);
     trace::only(trace, "sandbox.netns")?;
+    // What the plugin does in the pod's network and on the node, and its delegate, are all that it does.
+    let bridge = trace::only(trace, "sandbox.cni.bridge")?;
+    ensure!(bridge["self_ns"] == 0, "time of bridge is left: {bridge}");
+    ensure!(!trace::stage(trace, "sandbox.cni.bridge.netns").is_empty(), "{:?}", trace::names(trace));
+    // The pod's own profile is the runtime's default.
+    trace::only(trace, "sandbox.oci.create.seccomp")?;
 
     let limits = &trace["containers"][0]["cgroup"]["limits"];
     let memory = limits["memory.limit_in_bytes"].as_str().or(limits["memory.max"].as_str());

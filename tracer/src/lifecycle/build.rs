@@ -81,6 +81,9 @@ impl Lifecycle {
             exec_span(draft, started.last().copied(), container, unit, end);
             listen_span(draft, started.last().copied(), container, unit, end);
         }
+        for (call, id) in start.calls.iter().zip(&calls) {
+            edges::chores::add(draft, *id, call.method.stage(), self.chores.of(call.key));
+        }
         calls
     }
 

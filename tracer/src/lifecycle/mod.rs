@@ -12,6 +12,7 @@ mod argv;
 mod build;
 mod calls;
 pub(crate) mod cgroup;
+mod chores;
 mod edges;
 mod limits;
 mod process;
@@ -25,6 +26,7 @@ mod unit;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::calls::{Pending, Pull};
+use self::chores::Chores;
 use self::process::Processes;
 use self::start::{Failure, Start};
 use self::state::{State, Step};
@@ -77,6 +79,7 @@ pub struct Lifecycle {
     deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
     pulls: Vec<Pull>,
+    chores: Chores,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
     /// By path: unshare to bind mount.
@@ -105,6 +108,7 @@ impl Lifecycle {
             deadline: None,
             calls: BTreeMap::new(),
             pulls: Vec::new(),
+            chores: Chores::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -225,6 +229,7 @@ impl Lifecycle {
     /// Forgets a start and its units.
     fn forget(&mut self, key: StartKey) {
         let Some(start) = self.starts.remove(&key) else { return };
+        start.calls.iter().for_each(|call| self.chores.forget(call.key));
         let ids = start.sandbox.iter().chain(start.containers.iter().filter_map(|c| c.id.as_ref()));
         for unit in ids.filter_map(|id| self.units.find(id)).collect::<Vec<_>>() {
             // A container's start only looks at its sandbox.
@@ -306,7 +311,8 @@ impl Lifecycle {
     }
 
     fn losses_now(&self) -> Losses {
-        let evicted = self.losses.evicted + self.processes.evicted + self.units.evicted + self.wire_evicted;
+        let evicted =
+            self.losses.evicted + self.processes.evicted + self.units.evicted + self.chores.evicted + self.wire_evicted;
         Losses { evicted, ..self.losses }
     }
 }

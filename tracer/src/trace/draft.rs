@@ -58,6 +58,11 @@ impl Draft {
         &self.spans[id.0].1
     }
 
+    /// Spans whose parent is `parent`.
+    pub(crate) fn below(&self, parent: DraftId) -> impl Iterator<Item = &DraftSpan> {
+        self.spans.iter().filter(move |(of, _)| *of == Some(parent.0)).map(|(_, span)| span)
+    }
+
     /// The deepest span at or below `root` whose process failed, or whose last sign failed inside such a process; of
     /// several, the last to start.
     pub(crate) fn failed_below(&self, root: DraftId) -> Option<&DraftSpan> {

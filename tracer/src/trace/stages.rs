@@ -44,6 +44,11 @@ pub const STAGES: &[Stage] = &[
         Edges::Signs,
         "one CNI plugin process, clone to exit; below it a delegate, its time in the pod's network (`.netns`) and on the node (`.host`)",
     ),
+    stage(
+        "sandbox.cni_next",
+        Edges::Signs,
+        "a CNI plugin's exit to the next one's clone: the runtime hands the result on",
+    ),
     stage("image.pull", Edges::Call, "PullImage, request to response"),
     stage("container.create", Edges::Call, "CreateContainer, request to response"),
     stage("container.start", Edges::Call, "StartContainer, request to response"),
@@ -82,6 +87,14 @@ pub const STAGES: &[Stage] = &[
     stage("*.oci.fifo_wait", Edges::Signs, "created, not yet told to start"),
     stage("*.oci.start", Edges::Signs, "runtime start's clone to the entrypoint's execve"),
     stage("*.task.reply", Edges::Signs, "the entrypoint's execve to the shim's reply to Task/Start"),
+    stage("*.fsync", Edges::Signs, "the runtime waits for the disk; no other call is open that may have made it"),
+    stage(
+        "*.tmp_mount",
+        Edges::Signs,
+        "the runtime mounts a file system for a look, to its umount; no other such call",
+    ),
+    stage("*.chown", Edges::Signs, "the runtime changes owners of files; no other such call"),
+    stage("*.relabel", Edges::Signs, "the runtime changes SELinux labels of files; no other such call"),
     stage("*.runtime", Edges::Remainder, "what remains inside the call"),
     stage("container.exec", Edges::Point, "the entrypoint's execve; from the response on where that came first"),
     stage(

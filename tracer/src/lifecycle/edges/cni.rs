@@ -30,6 +30,7 @@ impl<'a> Edges<'a> {
             let end = ends.and_then(|ends| ends.into_iter().max());
             let whole = Interval { observed, ..Interval::to(start, end) };
             let Some(group) = self.span(self.parent, "cni", name, whole, None) else { continue };
+            self.between(group, &runs);
             let mut by_tgid: BTreeMap<Tgid, DraftId> = BTreeMap::new();
             for run in &runs {
                 let Kind::Cni(Cni { plugin, .. }) = &run.kind else { continue };
@@ -41,6 +42,19 @@ impl<'a> Edges<'a> {
                     self.places(id, plugin, run, &runs);
                 }
             }
+        }
+    }
+
+    /// From one plugin's exit to the next one's clone, while none runs: the runtime reads the result and hands it on.
+    fn between(&mut self, group: DraftId, runs: &[&Run]) {
+        let mut lives: Vec<_> = runs.iter().filter_map(|run| Some((run.begin()?, run.end().0?))).collect();
+        lives.sort_unstable();
+        let mut idle: Option<MonotonicNs> = None;
+        for (begin, end) in lives {
+            if let Some(from) = idle.filter(|from| *from < begin) {
+                self.span(Some(group), "cni_next", "next plugin", Interval::seen(from, begin), None);
+            }
+            idle = idle.max(Some(end));
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `cni.<plugin>` | clone | exit |
 //! | `cni.<plugin>.netns` | its setns into another network namespace | the same thread's setns back |
 //! | `cni.<plugin>.host` | its clone, its return from there, or a delegate's exit | the next such sign, or its exit |
+//! | `cni_next` | exit of a plugin, none other runs | clone of the next one |
 //! | `shim` | starter's clone | starter's exit, which says that the daemon listens |
 //! | `shim.daemon` | daemon's clone | its prctl(PR_SET_CHILD_SUBREAPER) |
 //! | `shim.connect` | starter's exit | task API Create request |
@@ -20,6 +21,7 @@
 //!
 //! A process begins with its clone; where that was not seen, with its first exec.
 
+pub(super) mod chores;
 mod cni;
 mod create;
 mod interval;

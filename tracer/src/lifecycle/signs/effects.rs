@@ -5,7 +5,7 @@ use super::super::cgroup::{cgroup_ids, container_id, path_container};
 use super::super::unit::{Entry, Kind, Sign, UnitKey, What};
 use super::{bound, netns_path};
 use crate::ids::{CgroupId, MonotonicNs, PodUid, Tgid};
-use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Sys, Syscall};
+use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Role, Sys, Syscall};
 
 /// `MS_BIND` of mount(2).
 const MS_BIND: u64 = 0x1000;
@@ -36,6 +36,9 @@ impl Lifecycle {
                 return;
             }
             _ => {}
+        }
+        if process.is_some_and(|process| process.role == Role::Runtime) {
+            self.chores.syscall(tid, at, syscall);
         }
         // A shim serves a whole pod: its mounts name the container.
         let key = match kind {

@@ -54,7 +54,7 @@ fn a_poststart_hook_and_probes() {
     exec_sync(&mut s, (3_000_000, 3_100_000), "0", 0);
     let traces = traces(s);
     expect_test::expect![[r#"
-        complete default/web total 252000 named 159310
+        complete default/web total 252000 named 160300
         poststart (ExecSync) 133000..180000 self 47000 code 0 *
         probe.exec (ExecSync) 150000..160000 self 0 code 0
         probe.exec (ExecSync) 240000..252000 self 0 code 0"#]]
@@ -98,10 +98,10 @@ fn a_hook_that_fails() {
     check(
         s,
         expect_test::expect![[r#"
-            failed default/web total 140000 named 93780
+            failed default/web total 140000 named 94770
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
-                sandbox.cni (CNI) 2990..40000 self 990 *
+                sandbox.cni (CNI) 2990..40000 self 0 *
                   sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
                   sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
                     sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
@@ -111,6 +111,7 @@ fn a_hook_that_fails() {
                     sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
                     sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
                     sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni_next (next plugin) 30000..30990 self 990 *
                   sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
                 sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
                 sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *

@@ -79,10 +79,10 @@ fn the_entrypoint_fails_to_exec() {
     check(
         dying(true),
         expect![[r#"
-            failed default/web total 132000 named 82670
+            failed default/web total 132000 named 83660
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
-                sandbox.cni (CNI) 2990..40000 self 990 *
+                sandbox.cni (CNI) 2990..40000 self 0 *
                   sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
                   sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
                     sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
@@ -92,6 +92,7 @@ fn the_entrypoint_fails_to_exec() {
                     sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
                     sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
                     sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni_next (next plugin) 30000..30990 self 990 *
                   sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
                 sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
                 sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *
@@ -340,10 +341,10 @@ fn signs_are_lost() {
     check(
         s,
         expect![[r#"
-            partial default/web total 132000 named 79150
+            partial default/web total 132000 named 80140
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
-                sandbox.cni (CNI) 2990..40000 self 990 *
+                sandbox.cni (CNI) 2990..40000 self 0 *
                   sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
                   sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
                     sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
@@ -353,6 +354,7 @@ fn signs_are_lost() {
                     sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
                     sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
                     sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni_next (next plugin) 30000..30990 self 990 *
                   sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
                 sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
                 sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *

@@ -1,6 +1,7 @@
 //! The lifecycle on synthetic streams.
 
 mod after_exec;
+mod chores;
 mod containerd;
 mod dsl;
 mod failures;

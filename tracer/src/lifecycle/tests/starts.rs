@@ -28,11 +28,11 @@ fn containerd_1_6() {
     let traces = check(
         one(),
         expect![[r#"
-            complete default/web total 134000 named 86780
+            complete default/web total 134000 named 87770
               kubelet.prepare (pod cgroup) 0..2000 self 2000 *
               sandbox (RunPodSandbox) 2000..78000 self 11780 code 0 *
                 sandbox.netns (network namespace) 3000..3700 self 700 *
-                sandbox.cni (CNI) 4990..42000 self 990 *
+                sandbox.cni (CNI) 4990..42000 self 0 *
                   sandbox.cni.loopback 4990..8000 self 100 pid 1001 *
                   sandbox.cni.bridge 5090..32000 self 0 pid 1002 *
                     sandbox.cni.bridge.host (on the node) 5090..10000 self 4910 *
@@ -42,6 +42,7 @@ fn containerd_1_6() {
                     sandbox.cni.bridge.host (on the node) 27000..28000 self 1000 *
                     sandbox.cni.bridge.netns (in the pod's network) 28000..29000 self 1000 *
                     sandbox.cni.bridge.host (on the node) 29000..32000 self 3000 *
+                  sandbox.cni_next (next plugin) 32000..32990 self 990 *
                   sandbox.cni.portmap 32990..42000 self 9010 pid 1004 ran=iptables 1 *
                 sandbox.shim (shim start) 42990..45000 self 910 pid 1010 *
                 sandbox.shim.daemon (shim daemon) 43900..45510 self 1100 pid 1011 *
@@ -103,12 +104,13 @@ fn containerd_1_6() {
         sandbox wall 76000 self 0 count 1
         sandbox.runtime wall 11780 self 11780 count 1
         sandbox.netns wall 700 self 700 count 1
-        sandbox.cni wall 37010 self 990 count 1
+        sandbox.cni wall 37010 self 0 count 1
         sandbox.cni.loopback wall 3010 self 100 count 1
         sandbox.cni.bridge wall 26910 self 0 count 1
         sandbox.cni.bridge.host wall 14900 self 14900 count 4
         sandbox.cni.bridge.netns wall 7000 self 7000 count 2
         sandbox.cni.host-local wall 5010 self 5010 count 1
+        sandbox.cni_next wall 990 self 990 count 1
         sandbox.cni.portmap wall 9010 self 9010 count 1
         sandbox.shim wall 2010 self 910 count 1
         sandbox.shim.daemon wall 1610 self 1100 count 1
@@ -187,10 +189,10 @@ fn two_containers_and_a_pull() {
     let traces = check(
         s,
         expect![[r#"
-            complete default/two total 192000 named 112310
+            complete default/two total 192000 named 113300
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
-                sandbox.cni (CNI) 2990..40000 self 990 *
+                sandbox.cni (CNI) 2990..40000 self 0 *
                   sandbox.cni.loopback 2990..6000 self 100 pid 2001 *
                   sandbox.cni.bridge 3090..30000 self 0 pid 2002 *
                     sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
@@ -200,6 +202,7 @@ fn two_containers_and_a_pull() {
                     sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
                     sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
                     sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni_next (next plugin) 30000..30990 self 990 *
                   sandbox.cni.portmap 30990..40000 self 9010 pid 2004 ran=iptables 1 *
                 sandbox.shim (shim start) 40990..43000 self 910 pid 2010 *
                 sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 2011 *
@@ -290,12 +293,13 @@ fn two_containers_and_a_pull() {
         sandbox wall 76000 self 0 count 1
         sandbox.runtime wall 11780 self 11780 count 1
         sandbox.netns wall 700 self 700 count 1
-        sandbox.cni wall 37010 self 990 count 1
+        sandbox.cni wall 37010 self 0 count 1
         sandbox.cni.loopback wall 3010 self 100 count 1
         sandbox.cni.bridge wall 26910 self 0 count 1
         sandbox.cni.bridge.host wall 14900 self 14900 count 4
         sandbox.cni.bridge.netns wall 7000 self 7000 count 2
         sandbox.cni.host-local wall 5010 self 5010 count 1
+        sandbox.cni_next wall 990 self 990 count 1
         sandbox.cni.portmap wall 9010 self 9010 count 1
         sandbox.shim wall 2010 self 910 count 1
         sandbox.shim.daemon wall 1610 self 1100 count 1
