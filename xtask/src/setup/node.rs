@@ -11,8 +11,9 @@ use super::Tools;
 use super::apt::{Apt, versions_in};
 use crate::sh;
 
-const PACKAGES: [&str; 7] =
-    ["containerd", "runc", "crun", "containernetworking-plugins", "busybox-static", "iproute2", "iptables"];
+/// strace is the peer of a test and of a measurement.
+const PACKAGES: [&str; 8] =
+    ["containerd", "runc", "crun", "containernetworking-plugins", "busybox-static", "iproute2", "iptables", "strace"];
 
 /// Newer containerds with their shims: they run here as they are.
 const CONTAINERDS: [(&str, &str); 2] = [("containerd-1.7", "trixie"), ("containerd-2.1", "sid")];
@@ -30,12 +31,10 @@ pub(super) fn ensure(tools: &Tools) -> Result<()> {
         "usr/bin/crun",
         "usr/lib/cni/bridge",
         "bin/busybox",
+        "usr/bin/strace",
     ]
     .map(|key| tree.join(key));
     tools.piece("node", &PACKAGES.join(" "), &keys, || Apt::native(tools)?.unpack_closure(&PACKAGES, &tree))?;
-    // The peer of a test and of a measurement.
-    let strace = [tree.join("usr/bin/strace")];
-    tools.piece("strace", "strace", &strace, || Apt::native(tools)?.unpack_closure(&["strace"], &tree))?;
     for (name, suite) in CONTAINERDS {
         let tree = tools.path(name);
         let keys = ["usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr"].map(|key| tree.join(key));
