@@ -7,7 +7,7 @@ use podlapse_tests::{Cri, Node, Options, podlapse, trace};
 #[tokio::test]
 async fn a_hook_a_probe_and_servers() -> Result<()> {
     let node = Node::start(Options::default())?;
-    let podlapse = podlapse::attach(&node, &["trace"], &["--next", "2", "-o", "json"])?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--next", "2", "--settle", "8s", "-o", "json"])?;
     let mut cri = Cri::connect(&node.socket()).await?;
     let pod = Pod::new("server", "shop")?.on_node(node.cgroup());
     let web = Container::new("web").command(&["/bin/nc", "-l", "-p", "8080"]);

@@ -27,7 +27,7 @@ fn names_and_kinds(trace: &Value) -> Vec<(&str, &str)> {
 #[tokio::test]
 async fn init_sidecar_and_two_apps() -> Result<()> {
     let node = Node::start(Options::default())?;
-    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "4", "-o", "json"])?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "4", "--settle", "30s", "-o", "json"])?;
     let mut cri = Cri::connect(&node.socket()).await?;
     let pod = Pod::new("four", "shop")?.on_node(node.cgroup());
     let mut started = cri.start_pod(&pod, &[]).await?;
@@ -77,6 +77,55 @@ async fn a_shared_process_namespace() -> Result<()> {
         ensure!(!pid.is_null() && seen["namespaces"]["pid"] == *pid, "{seen}, not in {pid}");
         let link = fs::read_link(format!("/proc/{}/ns/pid", real.pid))?;
         ensure!(link.to_string_lossy() == format!("pid:[{pid}]"), "{} is not {pid}", link.display());
+    }
+    node.stop()
+}
+
+/// A tmpfs, as kubelet mounts one for a secret; taken away when dropped.
+struct Tmpfs(std::path::PathBuf);
+
+impl Tmpfs {
+    fn mount(path: std::path::PathBuf) -> Result<Self> {
+        fs::create_dir_all(&path)?;
+        // By mount(8), as kubelet does.
+        let status = std::process::Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&path).status()?;
+        ensure!(status.success(), "mount: {status}");
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn volumes_that_kubelet_mounts() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    // The client is there before podlapse is, as kubelet is.
+    cri.version().await.ok("Version")?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json"])?;
+    let pod = Pod::new("disks", "shop")?.on_node(node.cgroup());
+    let volumes = node.dir().join("pods").join(&pod.uid).join("volumes");
+    let cache = Tmpfs::mount(volumes.join("kubernetes.io~empty-dir/cache"))?;
+    let token = Tmpfs::mount(volumes.join("kubernetes.io~projected/token"))?;
+    // Nobody's volume.
+    let other = Tmpfs::mount(node.dir().join("pods/other"))?;
+    cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let traces = podlapse.traces();
+    drop((cache, token, other));
+    let trace = &traces?[0];
+    trace::sound(trace)?;
+    let prepare = trace::only(trace, "kubelet.prepare")?;
+    let spans = trace::stage(trace, "kubelet.prepare.volume");
+    let names: Vec<_> = spans.iter().map(|span| (&span["name"], &span["attributes"]["plugin"])).collect();
+    let wanted = [("cache", "kubernetes.io~empty-dir"), ("token", "kubernetes.io~projected")];
+    ensure!(names.iter().zip(wanted).all(|((name, plugin), it)| (*name == it.0) && (*plugin == it.1)), "{names:?}");
+    ensure!(names.len() == 2, "{names:?}");
+    for span in &spans {
+        ensure!(span["parent"] == prepare["id"], "{span} is not below {prepare}");
     }
     node.stop()
 }

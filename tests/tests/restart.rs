@@ -48,7 +48,8 @@ fn is_the_restart(trace: &Value, started: &StartedPod, id: &str, pid: u32) -> Re
 async fn the_next_attempt_of_a_killed_app() -> Result<()> {
     let node = Node::start(Options::default())?;
     let mut cri = Cri::connect(&node.socket()).await?;
-    let podlapse = podlapse::attach(&node, &["trace"], &["--pod", "shop/pair", "--next", "2", "-o", "json"])?;
+    let podlapse =
+        podlapse::attach(&node, &["trace"], &["--pod", "shop/pair", "--next", "2", "--containers", "2", "-o", "json"])?;
     let pod = Pod::new("pair", "shop")?.on_node(node.cgroup());
     let started = cri.start_pod(&pod, &[Container::new("app"), Container::new("log")]).await?;
     let (id, pid) = restart(&mut cri, &pod, &started).await?;

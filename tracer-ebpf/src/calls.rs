@@ -6,12 +6,12 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::{ARGS, Spec, class, fd_key, fd_kind, offset, tracked_flag};
+use tracer_ebpf::shared::{ARGS, Spec, class, fd_key, fd_kind, offset, spec_flag, tracked_flag};
 use tracer_ebpf::{counter, socket_op};
 
 use crate::cgroup_files;
 use crate::kernel;
-use crate::maps::{self, CALLS, Call, FDS, SPECS, TRACKED};
+use crate::maps::{self, CALLS, CLIENTS, Call, FDS, SPECS, TRACKED};
 use crate::ring;
 
 /// read, writev, accept, accept4, listen, dup, dup2, dup3: of the runtime.
@@ -55,13 +55,13 @@ pub(crate) fn addr_enter(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// The syscalls that are reported for tracked processes.
+/// The syscalls that are reported for tracked processes; mounts also for the runtime's clients.
 #[tracepoint]
 pub(crate) fn task_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
-    if is_helper((id >> 32) as u32)
-        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
-    {
+    let tgid = (id >> 32) as u32;
+    let Some(spec) = SPECS.get(kernel::nr(&ctx)) else { return 0 };
+    if is_helper(tgid) || (spec.flags & spec_flag::CLIENTS != 0 && is_client(tgid)) {
         begin(&ctx, id, 0, 0, spec);
     }
     0
@@ -77,6 +77,12 @@ pub(crate) fn runtime_enter(ctx: TracePointContext) -> u32 {
         begin(&ctx, id, 0, 0, spec);
     }
     0
+}
+
+/// Whether that process is a client of the runtime, or a child of one.
+#[inline(always)]
+pub(crate) fn is_client(tgid: u32) -> bool {
+    CLIENTS.get_ptr(tgid).is_some()
 }
 
 /// Whether that process is tracked and not a container's.

@@ -26,6 +26,10 @@ static RUNTIME: Array<u32> = Array::with_max_entries(1, 0);
 static MANAGER: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(16384, 0);
+/// Clients of the runtime, kubelet among them, and their children: only their mounts are told. LRU: who ended is not
+/// taken out, and a number that comes again costs a record of a mount that nobody asks for.
+#[map]
+pub(crate) static CLIENTS: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
 #[map]
 pub(crate) static FDS: HashMap<u64, Fd> = HashMap::with_max_entries(16384, 0);
 #[map]

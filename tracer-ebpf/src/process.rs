@@ -10,8 +10,9 @@ use tracer_ebpf::shared::offset::*;
 use tracer_ebpf::shared::{Tracked, tracked_flag};
 use tracer_ebpf::{COMM_LEN, Exit, NewTask, counter, kind, role};
 
+use crate::calls;
 use crate::kernel;
-use crate::maps::{self, TRACKED};
+use crate::maps::{self, CLIENTS, TRACKED};
 use crate::ring::{self, Slot};
 
 const CLONE_THREAD: u64 = 0x0001_0000;
@@ -26,7 +27,10 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     // SAFETY: the value is copied out at once.
-    let Some(parent) = (unsafe { TRACKED.get((kernel::pid_tgid() >> 32) as u32) }) else { return 0 };
+    let Some(parent) = (unsafe { TRACKED.get((kernel::pid_tgid() >> 32) as u32) }) else {
+        client_child(ctx.arg(0));
+        return 0;
+    };
     if parent.flags & tracked_flag::CONTAINER != 0 {
         return 0;
     }
@@ -48,6 +52,14 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> i32 {
     }
     slot.submit_sign();
     0
+}
+
+/// kubelet has mount(8) mount its volumes.
+#[inline(always)]
+fn client_child(child: u64) {
+    if calls::is_client((kernel::pid_tgid() >> 32) as u32) {
+        let _ = CLIENTS.insert(kernel::member::<u32, TASK_TGID>(child), 1, 0);
+    }
 }
 
 /// `sched_process_exit(task, …)`: once per thread. The process is over when none is alive; the leader may go first.

@@ -19,6 +19,8 @@ pub mod map {
     pub const MANAGER: &str = "MANAGER";
     /// Hash: kernel tgid to [`super::Tracked`].
     pub const TRACKED: &str = "TRACKED";
+    /// LRU hash: kernel tgid of a client of the runtime, or of its child, to 1.
+    pub const CLIENTS: &str = "CLIENTS";
     /// Hash: [`super::fd_key`] to [`super::Fd`].
     pub const FDS: &str = "FDS";
     /// Hash: connection to [`super::Conn`].
@@ -180,6 +182,8 @@ pub mod spec_flag {
     pub const FAILED_ONLY: u32 = 1;
     /// The record tells the namespaces after the call.
     pub const NAMESPACES: u32 = 2;
+    /// Also of the runtime's clients and their children.
+    pub const CLIENTS: u32 = 4;
 }
 
 /// Indices into the `OFFSETS` global.

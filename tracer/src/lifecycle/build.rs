@@ -8,6 +8,7 @@ use super::limits::Written;
 use super::start::{Call, Container, Failure, Method, Start};
 use super::state::State;
 use super::unit::Unit;
+use super::volumes::Volume;
 use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
@@ -56,7 +57,9 @@ impl Lifecycle {
     fn spans(&self, draft: &mut Draft, start: &Start, end: MonotonicNs) -> Vec<DraftId> {
         if let Some(prepared) = start.prepared {
             let (stage, name) = ("kubelet.prepare".to_owned(), "pod cgroup".to_owned());
-            draft.add(None, DraftSpan { stage, name, start: prepared, end: Some(start.begin), ..DraftSpan::default() });
+            let span = DraftSpan { stage, name, start: prepared, end: Some(start.begin), ..DraftSpan::default() };
+            let parent = draft.add(None, span);
+            start.volumes.iter().for_each(|volume| volume_span(draft, parent, volume));
         }
         let calls: Vec<DraftId> = start.calls.iter().map(|call| draft.add(None, self.call_span(start, call))).collect();
         for probe in start.probes.iter().filter(|probe| probe.start.at < end) {
@@ -211,6 +214,20 @@ fn image_digest(start: &Start, container: &Container) -> Option<String> {
     let pulled = start.calls.iter().filter(|call| call.method == Method::PullImage).filter(same);
     let pulled = pulled.filter_map(|call| call.image_ref.clone()).next_back();
     pulled.or_else(|| Some(image.clone())).filter(|image| image.contains("sha256:"))
+}
+
+fn volume_span(draft: &mut Draft, parent: DraftId, volume: &Volume) {
+    let errno = volume.errno.map(|errno| ("errno".to_owned(), errno.to_string()));
+    let span = DraftSpan {
+        stage: "kubelet.prepare.volume".to_owned(),
+        name: volume.name.clone(),
+        start: volume.enter,
+        end: Some(volume.exit),
+        observed: true,
+        attributes: [("plugin".to_owned(), volume.plugin.clone())].into_iter().chain(errno).collect(),
+        ..DraftSpan::default()
+    };
+    draft.add(Some(parent), span);
 }
 
 /// The point of the exec, in its StartContainer. Where the reply came first, what is between is outside of any call.

@@ -22,6 +22,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod unit;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ use self::process::Processes;
 use self::start::{Failure, Start};
 use self::state::{State, Step};
 use self::unit::Units;
+use self::volumes::Volume;
 use crate::cri::CallKey;
 use crate::engine::{Config, Update};
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
@@ -86,6 +88,8 @@ pub struct Lifecycle {
     netns_paths: BTreeMap<String, (MonotonicNs, MonotonicNs)>,
     /// Pod cgroups that were made, and no RunPodSandbox yet.
     prepared: BTreeMap<PodUid, MonotonicNs>,
+    /// Volumes of pods that were mounted, and no RunPodSandbox yet.
+    volumes: BTreeMap<PodUid, Vec<Volume>>,
     losses: Losses,
     /// The OOM killer chose a process that is of no unit.
     stray_oom: bool,
@@ -112,6 +116,7 @@ impl Lifecycle {
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
+            volumes: BTreeMap::new(),
             losses: Losses::default(),
             stray_oom: false,
             wire_evicted: 0,
@@ -220,7 +225,10 @@ impl Lifecycle {
         let id = build::trace_id(self.node.boot_id.as_deref(), pod.uid.as_ref(), at);
         let mut start = Start::new(id, at, pod);
         start.losses = self.losses_now();
+        start.volumes = start.pod.uid.as_ref().and_then(|uid| self.volumes.remove(uid)).unwrap_or_default();
         start.prepared = start.pod.uid.as_ref().and_then(|uid| self.prepared.remove(uid)).filter(|made| *made <= at);
+        let first = start.volumes.iter().map(|volume| volume.enter).min().filter(|first| *first <= at);
+        start.prepared = start.prepared.into_iter().chain(first).min();
         self.starts.insert(key, start);
         self.touched.insert(key);
         key

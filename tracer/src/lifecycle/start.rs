@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Losses;
 use super::state::{State, Step};
 use super::unit::{Unit, Units};
+use super::volumes::Volume;
 use crate::cri::{CallKey, CallStart, Ending};
 use crate::engine::Config;
 use crate::ids::{ContainerId, MonotonicNs};
@@ -117,8 +118,10 @@ pub(super) struct Start {
     pub(super) kind: StartKind,
     pub(super) pod: PodInfo,
     pub(super) begin: MonotonicNs,
-    /// Its pod cgroup was made then.
+    /// Its pod cgroup was made then, or its first volume mounted.
     pub(super) prepared: Option<MonotonicNs>,
+    /// What kubelet mounted for it before.
+    pub(super) volumes: Vec<Volume>,
     pub(super) sandbox: Option<ContainerId>,
     pub(super) calls: Vec<Call>,
     /// Exec probes: of a start that is not over, but nothing that it waits for.
@@ -149,6 +152,7 @@ impl Start {
             pod,
             begin,
             prepared: None,
+            volumes: Vec::new(),
             sandbox: None,
             calls: Vec::new(),
             probes: Vec::new(),

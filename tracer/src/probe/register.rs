@@ -4,7 +4,7 @@
 //! The programs know processes by the kernel's own pids. They are asked for (see `tracer-ebpf/src/finder.rs`) by a
 //! pidfd, so this works from any pid namespace that sees the runtime.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -89,8 +89,24 @@ pub(crate) fn runtime(
     }
     let runtime = Runtime { pid, tgid };
     let sockets = descriptors(loaded, proc, pidfd.as_fd(), runtime)?;
+    let followed: HashSet<u32> = records.iter().map(|record| record.tgid.0).collect();
+    for peer in sockets.iter().filter_map(|socket| socket.peer).filter(|peer| !followed.contains(&peer.0)) {
+        client(loaded, peer.0);
+    }
     records.extend(sockets.into_iter().map(|socket| record(at, pid, Event::Socket(socket))));
     Ok((runtime, records))
+}
+
+/// A client of the runtime may be kubelet, whose mounts are a part of a start. One that has ended is no loss.
+pub(crate) fn client(loaded: &mut Loaded, pid: u32) {
+    if pid == std::process::id() {
+        return;
+    }
+    let Ok(pidfd) = sockets::pidfd(pid) else { return };
+    let Ok(tgid) = kernel_tgid(loaded, pidfd.as_fd(), pid, role::OTHER) else { return };
+    if let Ok(mut clients) = loader::hash::<u32, u32>(&mut loaded.ebpf, map::CLIENTS) {
+        let _ = clients.insert(tgid, 1, 0);
+    }
 }
 
 /// Forgets the descriptors of a runtime that has ended; its number may one day be another's.

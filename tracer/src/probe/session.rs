@@ -17,7 +17,7 @@ use super::register::{self, Runtime};
 use super::rings::Rings;
 use super::{ProbeError, cri, privileges, sockets};
 use crate::ids::{MonotonicNs, Tgid, Tid};
-use crate::record::{Event, Record};
+use crate::record::{Event, Record, Socket, SocketOp};
 
 /// Longest time without a record for the engine.
 const TICK: Duration = Duration::from_millis(100);
@@ -182,11 +182,19 @@ impl Session {
         self.loaded.lines.flush();
         let (merge, runtime) = (&mut self.merge, self.runtime);
         let mut ended = false;
+        let mut clients = Vec::new();
         self.rings.drain(|record| {
+            // A shim's connection is to the other socket, and its mounts are followed anyhow.
+            if let Event::Socket(Socket { op: SocketOp::Accept, peer: Some(peer), path, .. }) = &record.event
+                && !path.ends_with(".ttrpc")
+            {
+                clients.push(peer.0);
+            }
             let is_runtime = runtime.is_some_and(|runtime| record.tgid == Tgid(runtime.pid));
             ended |= is_runtime && matches!(record.event, Event::Exit(_));
             merge.push(record);
         });
+        clients.into_iter().for_each(|pid| register::client(&mut self.loaded, pid));
         if let (true, Some(runtime)) = (ended, self.runtime) {
             // A map that cannot be read now will fail the next registration, which says so.
             let _ = register::forget(&mut self.loaded, runtime);

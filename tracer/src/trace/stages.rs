@@ -34,7 +34,8 @@ const fn stage(pattern: &'static str, edges: Edges, doc: &'static str) -> Stage 
 
 /// All stages, in the order of a start.
 pub const STAGES: &[Stage] = &[
-    stage("kubelet.prepare", Edges::Gap, "pod cgroup made, no CRI call yet"),
+    stage("kubelet.prepare", Edges::Gap, "pod cgroup made or first volume mounted, no CRI call yet"),
+    stage("kubelet.prepare.volume", Edges::Signs, "one mount by kubelet, or for it, onto a volume of the pod"),
     stage("kubelet.gap", Edges::Gap, "between two CRI calls of one pod"),
     stage("sandbox", Edges::Call, "RunPodSandbox, request to response"),
     stage("sandbox.netns", Edges::Signs, "unshare(NEWNET) to the bind mount of the namespace's path"),

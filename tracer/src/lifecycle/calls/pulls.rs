@@ -1,15 +1,22 @@
 //! Image pulls: which start a pull is part of.
+//!
+//! kubelet names the pod in the pull's sandbox_config. A pull that names none (crictl's) is joined by image and time,
+//! to one start alone; where another one could be meant as well, that is noted.
 
-use super::super::start::Method;
+use super::super::start::{Method, Start};
 use super::super::{Lifecycle, MAX_SMALL, StartKey};
 use super::{About, Pull, new_call, text};
 use crate::cri::{CallStart, Field, Fields};
-use crate::ids::PodUid;
+use crate::ids::{MonotonicNs, PodUid};
+use crate::trace::StartKind;
 
 impl Lifecycle {
     pub(super) fn pull_image(&mut self, call: CallStart, fields: &Fields) -> About {
         let (image, uid) = (text(fields, Field::Image), text(fields, Field::PodUid).map(PodUid));
-        if let Some(key) = uid.as_ref().and_then(|uid| self.start_of_pod(uid)) {
+        // A container's start has its pull behind it.
+        let open = |start: &Start| start.kind == StartKind::Pod && start.pod.uid == uid && !start.state.is_over();
+        let key = self.starts.iter().rev().find(|(_, start)| uid.is_some() && open(start)).map(|(key, _)| *key);
+        if let Some(key) = key {
             return self.join(key, Method::PullImage, call, None, image);
         }
         if self.pulls.len() >= MAX_SMALL {
@@ -20,16 +27,37 @@ impl Lifecycle {
         About::Pull
     }
 
-    /// Pulls of a new container's image that began after its pod's start, and of no other pod, are part of the start.
+    /// Pulls of a new container's image that are over, of its pod or of no named one, become part of the start.
     pub(super) fn adopt_pulls(&mut self, key: StartKey, image: Option<&str>) {
         let (Some(image), Some(start)) = (image, self.starts.get_mut(&key)) else { return };
-        let begin = start.begin;
+        let (begin, kind, settle) = (start.begin, start.kind, self.config.settle_ns);
         let fits = |pull: &mut Pull| {
             let same_image = pull.call.image.as_deref() == Some(image) || pull.call.image_ref.as_deref() == Some(image);
-            let same_pod = pull.uid.is_none() || pull.uid == start.pod.uid;
-            same_image && same_pod && pull.call.start.at >= begin && pull.call.end.is_some()
+            let named = pull.uid.is_some() && pull.uid == start.pod.uid;
+            let Some(end) = pull.call.end.as_ref().map(|(at, _)| *at) else { return false };
+            same_image
+                && match kind {
+                    StartKind::Pod => (named || pull.uid.is_none()) && pull.call.start.at >= begin,
+                    // It came just before the CreateContainer with which a container's start begins.
+                    StartKind::Container => named && begin.since(end) <= settle,
+                }
         };
-        let calls = self.pulls.extract_if(.., fits).map(|pull| pull.call).collect::<Vec<_>>();
-        start.calls.extend(calls);
+        let pulls = self.pulls.extract_if(.., fits).collect::<Vec<_>>();
+        if kind == StartKind::Container {
+            start.begin = pulls.iter().map(|pull| pull.call.start.at).min().unwrap_or(begin);
+        }
+        let unnamed = pulls.iter().filter(|pull| pull.uid.is_none());
+        let shared =
+            unnamed.filter(|pull| self.starts.values().filter(|start| was_open(start, pull.call.start.at)).count() > 1);
+        let shared = shared.count() > 0;
+        let Some(start) = self.starts.get_mut(&key) else { return };
+        start.calls.extend(pulls.into_iter().map(|pull| pull.call));
+        if shared {
+            start.notes.insert(format!("pull_names_no_pod: {image} may have been pulled for another"));
+        }
     }
+}
+
+fn was_open(start: &Start, at: MonotonicNs) -> bool {
+    start.kind == StartKind::Pod && start.begin <= at && start.end.is_none_or(|end| end >= at)
 }

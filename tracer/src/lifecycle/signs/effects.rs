@@ -31,6 +31,7 @@ impl Lifecycle {
                     return;
                 }
             }
+            Sys::Mount | Sys::MoveMount if key.is_none() && self.volume_mounted(at, syscall) => return,
             Sys::Execve | Sys::Execveat if matches!(kind, Kind::Init | Kind::InitChild) => {
                 self.failed_exec(at, tgid, key, syscall);
                 return;
@@ -123,6 +124,7 @@ impl Lifecycle {
                 self.prepared.entry(uid.clone()).or_insert(at);
             }
             CgroupOp::Rmdir => {
+                self.volumes.remove(uid);
                 self.prepared.remove(uid);
             }
             CgroupOp::Mkdir | CgroupOp::Attach => {}

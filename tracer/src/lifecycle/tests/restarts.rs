@@ -258,3 +258,24 @@ fn a_rebuilt_sandbox() {
     let traces = s.feed(Config::default());
     assert_eq!(names(&traces[1..]), [(StartKind::Pod, Outcome::Complete, vec!["app 1d1".into()])]);
 }
+
+/// A pull before the CreateContainer is where a container's start begins.
+#[test]
+fn with_a_pull() {
+    let mut s = Stream::new();
+    let pod = pair(&mut s);
+    s.exit(3_000_000, APP, 1);
+    let image = (Field::Image, "docker.io/library/busybox:1");
+    let uid = (Field::PodUid, pod.uid.as_str());
+    // Of another pod, and one that is too long ago.
+    s.call((7_950_000, 7_960_000), "PullImage", &[image, (Field::PodUid, "x")], &[]);
+    s.call((3_000_000, 3_100_000), "PullImage", &[image, uid], &[]);
+    s.call((7_900_000, 7_990_000), "PullImage", &[image, uid], &[]);
+    attempt(&mut s, &pod, 8_000_000, "app", "/bin/app", 1);
+    s.tick(12_000_000);
+    let traces = s.feed(Config::default());
+    let calls = traces[1].spans.iter().filter(|span| span.call.is_some());
+    let calls: Vec<_> = calls.map(|span| (span.name.as_str(), span.start_ns / 1_000_000)).collect();
+    assert_eq!(calls, [("PullImage", 0), ("CreateContainer", 100), ("StartContainer", 110)]);
+    assert_eq!((traces[1].outcome, traces[1].total_ns), (Outcome::Complete, 152_000_000));
+}

@@ -602,3 +602,62 @@ fn a_stop_that_keeps_the_entrypoint_from_running() {
     assert_eq!(traces[0].verdict.as_ref().map(|v| v.reason.as_str()), Some("sandbox_stopped"));
     assert_eq!(traces[0].containers[0].exit.as_ref().map(|exit| exit.signal), Some(Some(9)));
 }
+
+/// kubelet mounts by a child that nobody else follows; another pod's volumes, and later mounts, are not its own.
+#[test]
+fn volumes_before_the_sandbox() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    let onto = |uid: &str, name: &str| format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~secret/{name}");
+    s.offset = 1_000_000;
+    s.sys((0, 300), (4000, 4000), Sys::Mount, 0, ["tmpfs", &onto(&pod.uid, "token"), "tmpfs"]);
+    s.failing_sys((400, 600), (4001, 4001), Sys::Mount, 0, ["tmpfs", &onto(&pod.uid, "key"), "tmpfs"], -12);
+    s.sys((500, 700), (4002, 4002), Sys::MoveMount, 0, ["", &onto("70000000-0", "other"), ""]);
+    s.offset = 1_002_000;
+    sandbox(&mut s, &pod);
+    s.sys((10_000, 10_100), (4003, 4003), Sys::Mount, 0, ["tmpfs", &onto(&pod.uid, "late"), "tmpfs"]);
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(5_000_000);
+    let traces = s.feed(Config::default());
+    let text = render::trace(&traces[0]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("kubelet.prepare")).map(str::trim).collect();
+    expect![[r#"
+        kubelet.prepare (pod cgroup) 0..2000 self 1500 *
+        kubelet.prepare.volume (token) 0..300 self 300 *
+        kubelet.prepare.volume (key) 400..600 self 200 errno=12 *"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+/// Two pods pull the same image at once, and each container gets its own pod's pull.
+#[test]
+fn two_pulls_of_one_image() {
+    let (one, two) = (Pod::new("one", "4", 4000), Pod::new("two", "5", 5000));
+    let image = (Field::Image, "docker.io/library/busybox:1");
+    let feed = |named: bool| {
+        let mut s = Stream::new();
+        for (pod, offset) in [(&one, 0), (&two, 70)] {
+            s.offset = offset;
+            sandbox(&mut s, pod);
+            let mut request = vec![image];
+            if named {
+                request.push((Field::PodUid, &pod.uid));
+            }
+            if named || pod.name == "two" {
+                s.call((77_000, 78_000), "PullImage", &request, &[(Field::ImageRef, "sha256:b0")]);
+            }
+            container(&mut s, pod, 80_000, "app", "/bin/app");
+        }
+        s.offset = 0;
+        s.tick(5_000_000);
+        let traces = s.feed(Config::default());
+        let pulls = |trace: &crate::trace::Trace| -> Vec<u64> {
+            trace.spans.iter().filter(|span| span.stage == "image.pull").map(|span| span.start_ns).collect()
+        };
+        traces.iter().map(|trace| (pulls(trace), trace.quality.notes.clone())).collect::<Vec<_>>()
+    };
+    let own = (vec![77_000_000], Vec::new());
+    assert_eq!(feed(true), [own.clone(), own]);
+    // The pull of the second names nobody, and the first asks for the image first.
+    let note = "pull_names_no_pod: docker.io/library/busybox:1 may have been pulled for another".to_owned();
+    assert_eq!(feed(false), [(vec![77_070_000], vec![note]), (Vec::new(), Vec::new())]);
+}
