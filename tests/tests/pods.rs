@@ -109,6 +109,9 @@ async fn odd(node: &Node, cri: &mut Cri) -> Result<()> {
     let pod = Pod::new("restarts", "shop")?.on_node(node.cgroup());
     let short = app().command(&["/bin/sh", "-c", "exit 3"]);
     let started = cri.start_pod(&pod, &[Container::new("stays")]).await?;
+    // A process that an exec left behind is no child of the first one's.
+    let left = ["/bin/sh", "-c", "sleep 2147483647 >/dev/null 2>&1 &"];
+    cri.exec_sync(&started.containers[0].id, &left, 10).await.ok("ExecSync")?;
     let (id, _) = cri.create_container(&started.id, &pod, &short).await.ok("CreateContainer")?;
     cri.start_container(&id).await.ok("StartContainer")?;
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -490,15 +493,21 @@ fn every_part_leads_back(socket: &str, listed: &Value) -> Result<()> {
             let Some(path) = container["cgroup"]["path"].as_str() else { continue };
             let mount = if unified() { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/pids" };
             let dir = format!("{mount}{path}");
-            to(["--cgroup", path], "container", own)?;
-            to(["--cgroup", &dir], "container", own)?;
+            let two = ["family", "stays"].iter().any(|name| container["name"] == *name);
+            to(["--cgroup", if two { &dir } else { path }], "container", own)?;
             let members = fs::read_to_string(format!("{dir}/cgroup.procs"))?;
-            ensure!(container["name"] != "family" || members.lines().count() == 2, "{members}");
+            ensure!(!two || members.lines().count() == 2, "{members}");
             for pid in members.lines() {
                 let kind = if container["pid"] == pid.parse::<u64>()? { "init" } else { "process" };
                 to(["--pid", pid], kind, own)?;
             }
         }
+    }
+    for pod in array(&listed["pods"]) {
+        let Some(path) = pod["cgroup"]["path"].as_str() else { continue };
+        let found = pods(&["--socket", socket, "--cgroup", path])?;
+        ensure!(found["match"]["kind"] == "pod", "{}", found["match"]);
+        agree(&found, std::slice::from_ref(pod)).with_context(|| path.to_owned())?;
     }
     let ours = std::process::id().to_string();
     fails(&["--socket", socket, "--pid", &ours], &["belongs to no pod"])?;
