@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 const PODS: usize = 30;
 
+/// What the verbose status holds and nobody may see.
+const SECRET: &str = "s3cr3t-4711";
+
 /// Runs `podlapse pods -o json` and reads its document, which has to keep its contract.
 fn pods(arguments: &[&str]) -> Result<Value> {
     let ended = podlapse::run(&[&["pods", "-o", "json"], arguments].concat())?;
@@ -59,13 +62,15 @@ async fn many(node: &Node, cri: &mut Cri, count: usize) -> Result<()> {
             pod.cgroup_parent = pod.cgroup_parent.replace("burstable", "besteffort");
         }
         pod.host_network = number % 7 == 0;
+        pod.annotations.insert("token".into(), SECRET.into());
         if number % 5 == 0 {
             pod.pid_mode = v1::NamespaceMode::Pod;
         }
         if number % 4 == 1 {
             pod.runtime_handler = "crun".into();
         }
-        let mut limited = Container::new("limited");
+        let mut limited = Container::new("limited").command(&["/bin/sh", "-c", "exec sleep 2147483647", SECRET]);
+        limited.envs.push(("TOKEN".into(), SECRET.into()));
         limited.limits.memory = 128 << 20;
         limited.limits.cpu_quota = 50_000;
         let family = Container::new("family").command(&["/bin/sh", "-c", "sleep 2147483647 & wait"]);
@@ -104,6 +109,9 @@ async fn odd(node: &Node, cri: &mut Cri) -> Result<()> {
     let pod = Pod::new("restarts", "shop")?.on_node(node.cgroup());
     let short = app().command(&["/bin/sh", "-c", "exit 3"]);
     let started = cri.start_pod(&pod, &[Container::new("stays")]).await?;
+    // A process that an exec left behind is no child of the first one's.
+    let left = ["/bin/sh", "-c", "sleep 2147483647 >/dev/null 2>&1 &"];
+    cri.exec_sync(&started.containers[0].id, &left, 10).await.ok("ExecSync")?;
     let (id, _) = cri.create_container(&started.id, &pod, &short).await.ok("CreateContainer")?;
     cri.start_container(&id).await.ok("StartContainer")?;
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -439,6 +447,7 @@ async fn thirty_pods_agree_with_all_that_is_known() -> Result<()> {
     prefixes(&socket, &listed)?;
     without_the_cri(&socket, &listed)?;
     without_root(&socket)?;
+    for_people(&socket, &listed)?;
 
     node.stop()?;
     fails(&["--socket", &socket], &["does not exist", &socket])
@@ -484,15 +493,21 @@ fn every_part_leads_back(socket: &str, listed: &Value) -> Result<()> {
             let Some(path) = container["cgroup"]["path"].as_str() else { continue };
             let mount = if unified() { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/pids" };
             let dir = format!("{mount}{path}");
-            to(["--cgroup", path], "container", own)?;
-            to(["--cgroup", &dir], "container", own)?;
+            let two = ["family", "stays"].iter().any(|name| container["name"] == *name);
+            to(["--cgroup", if two { &dir } else { path }], "container", own)?;
             let members = fs::read_to_string(format!("{dir}/cgroup.procs"))?;
-            ensure!(container["name"] != "family" || members.lines().count() == 2, "{members}");
+            ensure!(!two || members.lines().count() == 2, "{members}");
             for pid in members.lines() {
                 let kind = if container["pid"] == pid.parse::<u64>()? { "init" } else { "process" };
                 to(["--pid", pid], kind, own)?;
             }
         }
+    }
+    for pod in array(&listed["pods"]) {
+        let Some(path) = pod["cgroup"]["path"].as_str() else { continue };
+        let found = pods(&["--socket", socket, "--cgroup", path])?;
+        ensure!(found["match"]["kind"] == "pod", "{}", found["match"]);
+        agree(&found, std::slice::from_ref(pod)).with_context(|| path.to_owned())?;
     }
     let ours = std::process::id().to_string();
     fails(&["--socket", socket, "--pid", &ours], &["belongs to no pod"])?;
@@ -581,6 +596,7 @@ fn without_root(socket: &str) -> Result<()> {
     let of_root: Vec<_> = sandboxes(&alone).filter(|(_, sandbox)| sandbox.get("pid").is_some()).collect();
     ensure!(of_root.len() == PODS + 3, "{} sandboxes", of_root.len());
     ensure!(of_root.iter().all(|(_, sandbox)| sandbox.get("namespaces").is_none()), "{alone}");
+    ensure!(alone["notes"][0].as_str().is_some_and(|note| note.contains("run podlapse as root")), "{}", alone["notes"]);
     Ok(())
 }
 
@@ -598,6 +614,35 @@ async fn other_containerds_agree_too() -> Result<()> {
         agree(&listed, &expected).with_context(|| format!("containerd {containerd}"))?;
         without_the_cri(&socket, &listed)?;
         node.stop()?;
+    }
+    Ok(())
+}
+
+/// The table has a line each and fits; the detail has the whole chain; a secret is nowhere.
+fn for_people(socket: &str, listed: &Value) -> Result<()> {
+    ensure!(!listed.to_string().contains(SECRET), "a secret is in the JSON");
+    let text = |arguments: &[&str]| -> Result<String> {
+        let ended = podlapse::run(&[&["pods", "--socket", socket], arguments].concat())?;
+        ensure!(ended.status.success(), "{arguments:?}: {}\n{}", ended.status, ended.stderr);
+        let text = String::from_utf8(ended.stdout)?;
+        ensure!(!text.contains(SECRET) && !ended.stderr.contains(SECRET), "a secret is in {text}");
+        ensure!(!text.contains('\x1b'), "colour, and no terminal: {text}");
+        Ok(text)
+    };
+    let table = text(&[])?;
+    let lines = sandboxes(listed).map(|(_, sandbox)| 1 + array(&sandbox["containers"]).len()).sum::<usize>();
+    ensure!(table.lines().count() == 1 + lines, "{lines} lines and a head:\n{table}");
+    ensure!(table.lines().all(|line| line.len() <= 100), "{table}");
+    ensure!(table.lines().any(|line| line.contains("500m") && line.contains("128Mi")), "{table}");
+    let detail = text(&["--pod", "shop/web-0"])?;
+    let sandbox = sandboxes(listed).find(|(pod, _)| pod["namespace"] == "shop" && pod["name"] == "web-0");
+    let (pod, sandbox) = sandbox.context("no shop/web-0")?;
+    let container = &sandbox["containers"][0];
+    for part in [&pod["uid"], &sandbox["id"], &sandbox["image"], &container["id"], &container["cgroup"]["path"]] {
+        ensure!(detail.contains(part.as_str().context("no text")?), "{part} is not in\n{detail}");
+    }
+    for part in [&container["pid"], &container["shim_pid"], &container["namespaces"]["mnt"]] {
+        ensure!(detail.contains(&part.to_string()), "{part} is not in\n{detail}");
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ pub use self::model::{
 pub use self::proc::inventories;
 pub use self::processes::{Process, Processes, Shim};
 use crate::probe::{self, ProbeError};
+use crate::record::Namespaces;
 
 /// All that was found.
 #[derive(Debug, Default)]
@@ -98,8 +99,16 @@ pub async fn gather(bootstrap: &Bootstrap) -> (Listing, Vec<CriError>) {
         listing.notes.extend(inventory.notes.iter().cloned());
     }
     listing.pods = join(inventories, &listing.processes);
-    for cgroup in listing.pods.iter_mut().flat_map(cgroups_of) {
-        cgroup.limits = listing.hierarchies.limits(&cgroup.memberships);
+    let mut unread = false;
+    for pod in &mut listing.pods {
+        let inits =
+            pod.sandboxes.iter_mut().flat_map(inits).inspect(|init| unread |= init.namespaces == Namespaces::default());
+        for cgroup in pod.cgroup.iter_mut().chain(inits.filter_map(|init| init.cgroup.as_mut())) {
+            cgroup.limits = listing.hierarchies.limits(&cgroup.memberships);
+        }
+    }
+    if unread {
+        listing.notes.push("namespaces of other users' processes cannot be read: run podlapse as root".to_owned());
     }
     (listing, failed)
 }
@@ -155,10 +164,7 @@ fn add(inventories: &mut Vec<Inventory>, one: Inventory) {
     }
 }
 
-fn cgroups_of(pod: &mut Pod) -> impl Iterator<Item = &mut Cgroup> {
-    let inits = pod.sandboxes.iter_mut().flat_map(|sandbox| {
-        let containers = sandbox.containers.iter_mut().map(|container| &mut container.init);
-        [&mut sandbox.init].into_iter().chain(containers)
-    });
-    pod.cgroup.iter_mut().chain(inits.flatten().filter_map(|init| init.cgroup.as_mut()))
+fn inits(sandbox: &mut Sandbox) -> impl Iterator<Item = &mut Init> {
+    let containers = sandbox.containers.iter_mut().filter_map(|container| container.init.as_mut());
+    sandbox.init.iter_mut().chain(containers)
 }
