@@ -98,5 +98,11 @@ async fn no_secret_leaves() -> Result<()> {
     ensure!(named, "the recording does not name the pod: this test looks at the wrong bytes");
     holds_none("the recording", &records)?;
     holds_none("the replayed waterfall", &podlapse::replay(&file, &[])?)?;
+    holds_none("Perfetto's file", &podlapse::replay(&file, &["-o", "perfetto"])?)?;
+    for format in ["table", "json", "hdr"] {
+        let stages = podlapse::run(&["stages", "--from", name, "--by", "image", "-o", format])?;
+        ensure!(stages.status.success(), "stages ended with {}:\n{}", stages.status, stages.stderr);
+        holds_none("stages", &stages.stdout)?;
+    }
     node.stop()
 }

@@ -1,4 +1,8 @@
-//! Holds ARCHITECTURE.md to the code.
+//! Holds ARCHITECTURE.md and the pages of docs/ to the code.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use podlapse::trace::STAGES;
 
@@ -14,4 +18,51 @@ fn the_table_of_stages_is_the_registry() {
         .collect();
     let registry: Vec<(&str, &str)> = STAGES.iter().map(|stage| (stage.pattern, stage.doc)).collect();
     assert_eq!(table, registry);
+}
+
+/// Runs each `$ podlapse …` of a page and holds what it prints to what the page says; `UPDATE_EXPECT=1` writes it there.
+#[test]
+fn the_examples_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = root.with_file_name("docs");
+    let update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let dir = tempfile::tempdir().unwrap();
+    for folder in [root, &docs] {
+        std::os::unix::fs::symlink(folder, dir.path().join(folder.file_name().unwrap())).unwrap();
+    }
+
+    let page = docs.join("reading-traces.md");
+    let old = fs::read_to_string(&page).unwrap();
+    let mut new = String::new();
+    let mut lines = old.lines().peekable();
+    let mut inside = false;
+    while let Some(line) = lines.next() {
+        new += &format!("{line}\n");
+        match line.strip_prefix("$ ") {
+            Some(command) if inside => {
+                while lines.next_if(|line| !line.starts_with("$ ") && !line.starts_with("```")).is_some() {}
+                new += &run(command, dir.path());
+            }
+            _ => inside = line == "```console" || (inside && !line.starts_with("```")),
+        }
+    }
+    let perfetto = docs.join("example/three-containers.perfetto.json");
+    let made = fs::read_to_string(dir.path().join("start.json")).unwrap();
+    if update {
+        fs::write(&page, &new).unwrap();
+        fs::write(&perfetto, &made).unwrap();
+    }
+    let hint = "is not what podlapse prints: UPDATE_EXPECT=1 cargo test -p podlapse --test docs";
+    assert!(new.lines().eq(old.lines()) || update, "{} {hint}", page.display());
+    assert!(fs::read_to_string(&perfetto).unwrap() == made, "{} {hint}", perfetto.display());
+}
+
+fn run(command: &str, dir: &Path) -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_podlapse"));
+    let path = format!("{}:/usr/bin:/bin", binary.parent().unwrap().display());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-euc", command]).current_dir(dir).env("PATH", &path).env_remove("COLUMNS");
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

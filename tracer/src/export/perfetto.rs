@@ -167,7 +167,7 @@ impl Actor {
             _ if span.call.is_some() || stage.starts_with("kubelet.") => Actor::Kubelet,
             _ if stage.starts_with("sandbox.cni.") => Actor::Cni,
             _ if stage.contains(".oci.") => Actor::OciRuntime,
-            _ if stage.ends_with(".shim") || stage.ends_with(".rootfs") => Actor::Shim,
+            _ if [".shim", ".task.", ".rootfs"].iter().any(|part| stage.contains(part)) => Actor::Shim,
             _ if inside(stage, "container.create") || inside(stage, "container.start") => Actor::Runtime,
             _ if stage.starts_with("container.") => Actor::Container,
             _ => Actor::Runtime,
@@ -293,6 +293,18 @@ mod tests {
                 assert_eq!(ns(slice, "dur"), end(trace, span) - span.start_ns);
             }
         }
+    }
+
+    /// A real pod with three containers, as the documentation shows it.
+    #[test]
+    fn a_real_start() {
+        let file: Value =
+            serde_json::from_str(include_str!("../../../docs/example/three-containers.perfetto.json")).unwrap();
+        sound(&file);
+        let ids: std::collections::BTreeSet<u64> =
+            events(&file, "X").map(|slice| slice["args"]["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), events(&file, "X").count());
+        assert!(events(&file, "s").count() >= 10, "calls and the processes that they caused");
     }
 
     #[test]

@@ -79,20 +79,21 @@ pub fn pairs(a: &Stats, b: &Stats, by: Option<By>) -> Vec<Pair> {
     pairs
 }
 
-fn is_part(plugin: &str) -> bool {
-    [".host", ".netns"].iter().any(|part| plugin.ends_with(part))
-}
-
 /// The group of a key in a table that is broken down by `by`; `None` where it is not part of that table.
 fn place(key: &Key, by: Option<By>) -> Option<Option<&str>> {
     match by {
         None => Some(None),
-        // Of a plugin's parts it is the whole.
-        Some(By::Plugin) => key.stage.strip_prefix("sandbox.cni.").filter(|name| !is_part(name)).map(Some),
+        Some(By::Plugin) => plugin(&key.stage).map(Some),
         Some(By::Handler) => Some(key.handler.as_deref()),
         Some(By::Namespace) => Some(key.group.as_deref()),
         Some(By::Image) => key.group.as_deref().map(Some),
     }
+}
+
+/// The CNI plugin that a stage is about, itself or a part of it.
+fn plugin(stage: &str) -> Option<&str> {
+    let plugin = stage.strip_prefix("sandbox.cni.")?;
+    Some(plugin.strip_suffix(".netns").or_else(|| plugin.strip_suffix(".host")).unwrap_or(plugin))
 }
 
 /// The starts that a key's time is a share of: a plugin or a container is part of a whole start.

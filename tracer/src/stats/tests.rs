@@ -113,6 +113,15 @@ fn broken_down() {
 }
 
 #[test]
+fn parts_of_a_plugin() {
+    let mut trace = complete();
+    trace.spans[4].stage = "sandbox.cni.bridge.netns".into();
+    trace.spans[5].stage = "sandbox.cni.bridge.host".into();
+    let rows = of(&[trace], None).rows(Some(By::Plugin));
+    assert!(rows.len() == 3 && rows.iter().all(|row| row.group.as_deref() == Some("bridge")), "{rows:?}");
+}
+
+#[test]
 fn all_stages_in_the_order_of_a_start() {
     let mut stages = [
         "own",
