@@ -58,7 +58,7 @@ fn processes_are_its_own(trace: &Value, witness: &BTreeMap<&str, Vec<&Seen>>) ->
                 ensure!(inits.contains(&&span["process"]["pid"]), "{span} is none of {inits:?}");
                 continue;
             }
-            _ if stage.ends_with(".shim") => {
+            _ if stage.ends_with(".shim") || stage.ends_with(".shim.daemon") => {
                 let args = span["process"]["args"].as_array().context("no args")?;
                 ensure!(args.windows(2).any(|pair| pair[0] == "-id" && pair[1] == of), "{span} is not of {of}");
                 continue;

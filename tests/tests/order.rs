@@ -14,8 +14,9 @@ use podlapse_tests::strace::Strace;
 use podlapse_tests::{Cri, Node, Options, podlapse as run, trace};
 use serde_json::Value;
 
-/// An execve or execveat is an `exec` that succeeded, for podlapse does not tell the two apart.
-const CALLS: &str = "execve,execveat,setns,unshare,pivot_root";
+/// What strace is asked for. podlapse does not tell execve from execveat, nor the ways to make a process apart: they are
+/// `exec` and `clone` here. What makes a thread is left out.
+const CALLS: &str = "execve,execveat,clone,clone3,fork,vfork,setns,unshare,pivot_root";
 
 /// One call by either observer; times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone)]
@@ -23,11 +24,14 @@ struct Seen {
     thread: u32,
     call: String,
     failed: bool,
-    /// strace: the stop before the call. podlapse: the call's entry; of an exec the point of no return.
+    /// strace: the stop before the call. podlapse: the call's entry; of an exec or clone that succeeded its own instant.
     start: i128,
-    /// The call's end; of podlapse's exec again the point of no return.
+    /// The call's end; of podlapse's exec and clone that instant again.
     end: i128,
 }
+
+/// A clone that makes a thread.
+const THREAD: &str = "thread";
 
 /// Adds to a wall time to get a monotonic one.
 type Offset = i128;
@@ -43,9 +47,11 @@ fn recorded(file: &Path) -> Result<(Vec<Seen>, Offset)> {
         match &record.event {
             Event::Clock { realtime } => offset = offset.or(Some(at - i128::from(*realtime))),
             Event::Exec(_) => add("exec", at, false),
+            Event::NewTask(_) => add("clone", at, false),
             Event::Syscall(call) => {
                 let name = match call.sys {
                     Sys::Execve | Sys::Execveat => "exec",
+                    Sys::Clone | Sys::Clone3 => "clone",
                     Sys::Setns | Sys::Unshare | Sys::PivotRoot => call.sys.name(),
                     _ => continue,
                 };
@@ -74,6 +80,7 @@ fn straced(log: &str, offset: Offset) -> Result<Vec<Seen>> {
         }
         let (call, start) = match rest.strip_prefix("<... ") {
             Some(_) => open.remove(&thread).with_context(|| format!("resumed, but not begun: {line:?}"))?,
+            None if rest.contains("CLONE_THREAD") => (THREAD.to_owned(), at),
             None => (rest.split_once('(').with_context(|| format!("strace wrote {line:?}"))?.0.to_owned(), at),
         };
         if rest.ends_with("<unfinished ...>") {
@@ -86,7 +93,12 @@ fn straced(log: &str, offset: Offset) -> Result<Vec<Seen>> {
             Some((result.starts_with('-'), nanoseconds(duration)?))
         };
         let (failed, duration) = ended().with_context(|| format!("strace wrote {line:?}"))?;
-        let call = if call.starts_with("exec") { "exec".to_owned() } else { call };
+        let call = match call.as_str() {
+            THREAD => continue,
+            "execve" | "execveat" => "exec".to_owned(),
+            "clone3" | "fork" | "vfork" => "clone".to_owned(),
+            _ => call,
+        };
         calls.push(Seen { thread, call, failed, start, end: start + duration });
     }
     calls.sort_by_key(|seen| seen.start);
@@ -137,10 +149,10 @@ fn edges(trace: &Value) -> Result<Vec<(String, i128)>> {
     for span in trace::spans(trace) {
         let stage = span["stage"].as_str().context("no stage")?;
         let last = stage.rsplit('.').next().unwrap_or_default();
-        let plugin = stage.starts_with("sandbox.cni");
-        let oci = stage.contains(".oci.");
-        let start = plugin || ["netns", "shim", "namespaces", "pivot"].contains(&last);
-        let start = start || (oci && ["create", "start"].contains(&last));
+        let words: Vec<&str> = stage.split('.').collect();
+        let plugin = matches!(words.as_slice(), ["sandbox", "cni"] | ["sandbox", "cni", _]);
+        let process = plugin || matches!(words.as_slice(), [.., "oci", "create" | "start"] | [.., "shim"]);
+        let start = process || ["netns", "daemon", "self_clone", "namespaces", "pivot"].contains(&last);
         // A call that answered before the entrypoint ran cuts what is below it.
         let cut = trace::parent(trace, span).is_some_and(|parent| parent["end_ns"] == span["end_ns"]);
         let end = !cut && (stage == "container.exec" || stage.ends_with(".oci.start"));
@@ -200,7 +212,7 @@ async fn strace_sees_the_same() -> Result<()> {
         calls.retain(|seen| (from..=to).contains(&seen.start));
     }
     let pairs = pair(&theirs, &ours)?;
-    for call in ["exec", "setns", "unshare", "pivot_root"] {
+    for call in ["exec", "clone", "setns", "unshare", "pivot_root"] {
         ensure!(pairs.iter().any(|(theirs, _)| theirs.call == call), "strace saw no {call}");
     }
     same_order(&pairs)?;

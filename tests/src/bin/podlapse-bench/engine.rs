@@ -1,7 +1,8 @@
 //! What the engine takes for the records of a recording: time on one core, and memory. `cargo xtask bench engine`.
 //!
 //! The recording is decoded into memory once and fed to fresh engines, round after round; reading and decoding the
-//! file is timed apart. Memory is the peak of a process that streams the file through an engine, less that of one that
+//! file is timed apart. Time is that of this thread on its core, so that whatever else the machine does is left out but
+//! for the caches that it takes away. Memory is the peak of a process that streams the file through an engine, less that of one that
 //! only reads it.
 
 use std::collections::BTreeMap;
@@ -105,18 +106,23 @@ fn stream(file: &Path, what: Stream) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of each round, sorted.
+/// CPU seconds of each round, sorted.
 fn rounds(time: Duration, mut round: impl FnMut()) -> Vec<f64> {
     // The first fills caches and the allocator.
     round();
     let (begin, mut times) = (Instant::now(), Vec::new());
     while begin.elapsed() < time || times.is_empty() {
-        let start = Instant::now();
+        let start = cpu_seconds();
         round();
-        times.push(start.elapsed().as_secs_f64());
+        times.push(cpu_seconds() - start);
     }
     times.sort_by(f64::total_cmp);
     times
+}
+
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn report(what: &str, records: usize, times: &[f64]) {
