@@ -17,6 +17,7 @@ impl Lifecycle {
         let Record { at, tgid, tid, .. } = *record;
         let process = self.processes.get(tgid);
         let (kind, key) = process.map_or((Kind::Other, None), |p| (p.kind.clone(), p.unit));
+        let is_runtime = process.is_some_and(|process| process.role == Role::Runtime);
         match syscall.sys {
             Sys::Unshare if key.is_none() && syscall.ret == 0 && syscall.args[0] & CLONE_NEWNET != 0 => {
                 bound(&mut self.netns_threads, &mut self.losses.evicted);
@@ -31,14 +32,16 @@ impl Lifecycle {
                     return;
                 }
             }
-            Sys::Mount | Sys::MoveMount if key.is_none() && self.volume_mounted(at, syscall) => return,
             Sys::Execve | Sys::Execveat if matches!(kind, Kind::Init | Kind::InitChild) => {
                 self.failed_exec(at, tgid, key, syscall);
                 return;
             }
             _ => {}
         }
-        if process.is_some_and(|process| process.role == Role::Runtime) {
+        if matches!(syscall.sys, Sys::Mount | Sys::MoveMount) && key.is_none() && self.volume_mounted(at, syscall) {
+            return;
+        }
+        if is_runtime {
             self.chores.syscall(tid, at, syscall);
         }
         // A shim serves a whole pod: its mounts name the container.
