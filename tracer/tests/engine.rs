@@ -66,10 +66,11 @@ fn crictl() {
     check(
         "crictl-1.36-containerd-1.6",
         expect![[r#"
-            partial pod default/manual 155 ms
+            partial pod default/manual 252 ms
               RunPodSandbox 0.0..65.3 code 0
               CreateContainer 89.3..95.3 code 0 app
               StartContainer 116.9..155.6 code 0 app
+              ExecSync 223.3..252.9 code 0 app
               ["entrypoint_not_seen: app"]
         "#]],
     );
