@@ -5,6 +5,7 @@ mod chores;
 mod containerd;
 mod dsl;
 mod failures;
+mod identity;
 mod kinds;
 mod limits;
 mod properties;
