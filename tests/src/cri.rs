@@ -269,6 +269,26 @@ impl Cri {
         Ok(StartedContainer { name: container.name.clone(), id, pid, create, start })
     }
 
+    /// Kills a container's process and starts the container's next attempt, as kubelet does when one has ended.
+    pub async fn restart_container(
+        &mut self,
+        pod: &Pod,
+        sandbox: &str,
+        container: &Container,
+        running: &StartedContainer,
+    ) -> Result<StartedContainer> {
+        let pid = i32::try_from(running.pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .context("the container has ended")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+            .context("cannot kill the container's process")?;
+        self.ended(&running.id).await?;
+        let mut next = container.clone();
+        next.attempt += 1;
+        self.start_container_in(pod, sandbox, &next).await
+    }
+
     /// Waits until a container has ended: its exit code.
     pub async fn ended(&mut self, id: &str) -> Result<i32> {
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -5,24 +5,6 @@ use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::{Cri, Node, Options, podlapse, trace};
 use serde_json::Value;
 
-/// Kills the first container's process and starts its next attempt, as kubelet does; the new id and pid.
-async fn restart(cri: &mut Cri, pod: &Pod, started: &StartedPod) -> Result<(String, u32)> {
-    let app = &started.containers[0];
-    let pid = i32::try_from(app.pid).ok().and_then(rustix::process::Pid::from_raw).context("no pid")?;
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("cannot kill the app")?;
-    // CONTAINER_EXITED (2) is what makes kubelet start the next attempt.
-    loop {
-        let (status, _) = cri.container_status(&app.id, false).await.ok("ContainerStatus")?;
-        if status.status.is_some_and(|status| status.state == 2) {
-            break;
-        }
-    }
-    let mut next = Container::new(&app.name);
-    next.attempt = 1;
-    let again = cri.start_container_in(pod, &started.id, &next).await?;
-    Ok((again.id, again.pid))
-}
-
 fn is_the_restart(trace: &Value, started: &StartedPod, id: &str, pid: u32) -> Result<()> {
     trace::sound(trace)?;
     ensure!(trace["kind"] == "container" && trace["outcome"] == "complete", "{trace}");
@@ -51,11 +33,12 @@ async fn the_next_attempt_of_a_killed_app() -> Result<()> {
     let podlapse =
         podlapse::attach(&node, &["trace"], &["--pod", "shop/pair", "--next", "2", "--containers", "2", "-o", "json"])?;
     let pod = Pod::new("pair", "shop")?.on_node(node.cgroup());
-    let started = cri.start_pod(&pod, &[Container::new("app"), Container::new("log")]).await?;
-    let (id, pid) = restart(&mut cri, &pod, &started).await?;
+    let containers = [Container::new("app"), Container::new("log")];
+    let started = cri.start_pod(&pod, &containers).await?;
+    let again = cri.restart_container(&pod, &started.id, &containers[0], &started.containers[0]).await?;
     let traces = podlapse.traces()?;
     ensure!(traces.len() == 2, "{} traces", traces.len());
     ensure!(traces[0]["kind"] == "pod" && traces[0]["outcome"] == "complete", "{}", traces[0]);
-    is_the_restart(&traces[1], &started, &id, pid)?;
+    is_the_restart(&traces[1], &started, &again.id, again.pid)?;
     node.stop()
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, ensure};
 use k8s_cri::v1::NamespaceMode;
-use podlapse_tests::cri::{Container, Pod, StartedPod};
+use podlapse_tests::cri::{Container, Pod, StartedContainer, StartedPod};
 use podlapse_tests::tools::Tools;
 use podlapse_tests::{Containerd, Cri, Node, Options, podlapse, trace};
 use serde_json::Value;
@@ -27,6 +27,9 @@ const OCI: [&str; 10] = [
 /// What only a pod with a network of its own has.
 const NETWORK: [&str; 5] =
     ["sandbox.cni", "sandbox.cni.loopback", "sandbox.cni.bridge", "sandbox.cni.host-local", "sandbox.cni.portmap"];
+
+/// Pods whose container is killed and started again once all have been started.
+const RESTARTED: [&str; 2] = ["demo-runc", "demo-crun"];
 
 /// A pod to start, and what the CRI said of it.
 struct Case {
@@ -73,17 +76,29 @@ fn cases(node: &Node) -> Result<Vec<Case>> {
 async fn every_kind_of_pod(version: Containerd) -> Result<()> {
     let node = Node::start(Options::containerd(version))?;
     let mut cases = cases(&node)?;
-    let next = cases.len().to_string();
-    let podlapse = podlapse::attach(&node, &["trace"], &["--next", &next, "-o", "json"])?;
+    let next = (cases.len() + RESTARTED.len()).to_string();
+    let podlapse = podlapse::attach(&node, &["trace"], &["--next", &next, "--restarts", "-o", "json"])?;
     let mut cri = Cri::connect(&node.socket()).await?;
     for case in &mut cases {
         let started = cri.start_pod(&case.pod, &case.containers).await;
         case.started = Some(started.with_context(|| format!("containerd {version}, pod {}", case.pod.name))?);
     }
+    let mut restarts = Vec::new();
+    for name in RESTARTED {
+        let case = cases.iter().find(|case| case.pod.name == name).context("no such pod")?;
+        let started = case.started.as_ref().context("not started")?;
+        let (container, running) = (&case.containers[0], &started.containers[0]);
+        restarts.push((started, cri.restart_container(&case.pod, &started.id, container, running).await?));
+    }
     let traces = podlapse.traces()?;
-    ensure!(traces.len() == cases.len(), "{} traces of {} starts", traces.len(), cases.len());
+    ensure!(traces.len() == cases.len() + restarts.len(), "{} traces", traces.len());
+    let trace_of = |kind: &str, uid: &str| traces.iter().find(|it| it["kind"] == kind && it["pod"]["uid"] == uid);
+    for (started, again) in &restarts {
+        let trace = trace_of("container", &started.uid).context("not traced")?;
+        restart(started, again, trace).with_context(|| format!("containerd {version}, {} again", started.name))?;
+    }
     for case in &cases {
-        let trace = traces.iter().find(|trace| trace["pod"]["uid"] == case.pod.uid);
+        let trace = trace_of("pod", &case.pod.uid);
         let checked = trace.context("not traced").and_then(|trace| check(&node, version, case, trace));
         checked.with_context(|| format!("containerd {version}, pod {}", case.pod.name))?;
     }
@@ -99,6 +114,24 @@ fn check(node: &Node, version: Containerd, case: &Case, trace: &Value) -> Result
     identities(case, started, trace)?;
     namespaces(node, version, case, trace)?;
     stages(version, case, trace)
+}
+
+/// The same sandbox, a new container, nothing of the sandbox's own stages.
+fn restart(started: &StartedPod, again: &StartedContainer, trace: &Value) -> Result<()> {
+    trace::sound(trace)?;
+    ensure!(trace["outcome"] == "complete", "outcome {}, {}", trace["outcome"], trace["quality"]);
+    ensure!(trace["sandbox"]["id"] == started.id, "sandbox {}", trace["sandbox"]);
+    ensure!(again.id != started.containers[0].id, "the container is the old one");
+    let container = &trace["containers"][0];
+    ensure!(container["id"] == again.id && container["pid"] == again.pid && container["attempt"] == 1, "{container}");
+    ensure!(container["exec"]["path"] == "/bin/sleep", "{container}");
+    let of_sandbox = trace::names(trace).into_iter().find(|stage| stage.starts_with("sandbox"));
+    ensure!(of_sandbox.is_none(), "{of_sandbox:?} in a start without a sandbox");
+    OCI.iter().try_for_each(|stage| {
+        let stage = format!("container.start.{stage}");
+        ensure!(!trace::stage(trace, &stage).is_empty(), "no {stage} in {:?}", trace::names(trace));
+        Ok(())
+    })
 }
 
 /// The processes that the CRI reported, in the containers' order.

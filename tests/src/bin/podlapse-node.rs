@@ -13,7 +13,6 @@ use k8s_cri::v1::NamespaceMode;
 use podlapse_tests::cri::{Container, Cri, Pod, StartedPod};
 use podlapse_tests::node::{Node, Options, janitor};
 use podlapse_tests::signals;
-use rustix::process::{Pid, Signal, kill_process};
 
 /// Private nodes and sample pods.
 #[derive(Debug, Parser)]
@@ -227,12 +226,8 @@ async fn start(cri: &mut Cri, pod: &Pod, containers: &[Container], again: bool) 
     let mut started = cri.start_pod(pod, containers).await?;
     if again {
         let (last, running) = containers.last().zip(started.containers.last()).context("no container to kill")?;
-        let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw).context("the last container has ended")?;
-        kill_process(pid, Signal::KILL).context("cannot kill the last container")?;
-        cri.ended(&running.id).await?;
-        let mut next = last.clone();
-        next.attempt += 1;
-        started.containers.push(cri.start_container_in(pod, &started.id, &next).await?);
+        let next = cri.restart_container(pod, &started.id, last, running).await?;
+        started.containers.push(next);
     }
     Ok(started)
 }

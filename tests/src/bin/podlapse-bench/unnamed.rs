@@ -39,7 +39,7 @@ pub(crate) fn pieces(trace: &Value) -> Result<BTreeMap<String, u64>> {
     let sum: u64 = found.values().sum();
     ensure!(sum <= total - named, "{sum} ns found unnamed, the trace says {}", total - named);
     if sum < total - named {
-        found.insert("an edge that was not seen".to_owned(), total - named - sum);
+        found.insert("leaves with an edge that was not seen, or cut at their parent's".to_owned(), total - named - sum);
     }
     Ok(found)
 }
