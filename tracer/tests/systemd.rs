@@ -33,11 +33,11 @@ fn pid_1_makes_the_cgroups() {
     }
     expect![[r#"
         "complete", lost 0, undecoded 0
-        kubelet.prepare 0..454631 us by ?
-        sandbox.oci.create.cgroup_join 4847933..5603304 us by pid 1
-        container.start.oci.create.cgroup_join 10292484..10758597 us by pid 1
-        container.start.oci.create.cgroup_join 18104958..18391714 us by pid 1
-        container.start.oci.create.cgroup_join 22006009..22276122 us by pid 1
+        kubelet.prepare 0..171415 us by ?
+        sandbox.oci.create.cgroup_join 5337703..6495291 us by pid 1
+        container.start.oci.create.cgroup_join 19865363..20532568 us by pid 1
+        container.start.oci.create.cgroup_join 34251686..34547610 us by pid 1
+        container.start.oci.create.cgroup_join 40168145..40773993 us by pid 1
         sandbox cpu.max "max 100000" memory.max "max"
         init cpu.max "max 100000" memory.max "max"
         app-1 cpu.max "50000 100000" memory.max "134217728"

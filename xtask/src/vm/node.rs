@@ -49,7 +49,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
 
     let mut dump = setup::e2fs(&workspace.tools, "debugfs")?;
-    sh::output(dump.arg("-R").arg(format!("rdump out {}", dir.display())).arg(&disk))?;
+    sh::output(dump.arg("-R").arg(format!("rdump out \"{}\"", dir.display())).arg(&disk))?;
     let out = dir.join("out");
     let verdict = verdict(&out).with_context(|| {
         let tail: Vec<&str> = console.lines().rev().take(3).collect();
@@ -111,6 +111,8 @@ fn verdict(out: &Path) -> Result<String> {
         let path = out.join(name);
         fs::read_to_string(&path).with_context(|| format!("the guest left no {}", path.display()))
     };
+    let truth = serde_json::from_str(&read("three.truth")?)?;
+    check::pods(&serde_json::from_str(&read("pods.json")?)?, &truth).context("what podlapse pods says of pod three")?;
     let mut verdict = vec![read("versions")?.lines().collect::<Vec<_>>().join(", ")];
     for pod in ["demo", "three", "crun"] {
         let (traces, truth) = (read(&format!("{pod}.json"))?, read(&format!("{pod}.truth"))?);
@@ -121,5 +123,6 @@ fn verdict(out: &Path) -> Result<String> {
         let named = check::start(&trace, &truth).with_context(|| format!("the trace of pod {pod}"))?;
         verdict.push(format!("{pod} complete, {named}"));
     }
+    verdict.push("podlapse pods agrees".to_owned());
     Ok(verdict.join("; "))
 }

@@ -1,6 +1,6 @@
 //! A trace against what the node itself says of the pod: `podlapse-guest`'s object.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 /// Everything agrees; the share of the start that has a name.
@@ -28,6 +28,24 @@ pub(super) fn start(trace: &Value, truth: &Value) -> Result<String> {
     joins(trace, "sandbox", 1)?;
     joins(trace, "container.start", real.len())?;
     Ok(format!("named {:.1} % of {:.1} s", named as f64 * 100.0 / total as f64, total as f64 / 1e9))
+}
+
+/// The identity chain of the pod as it runs now.
+pub(super) fn pods(document: &Value, truth: &Value) -> Result<()> {
+    let pod = list(document, "pods")?.iter().find(|pod| pod["uid"] == truth["uid"]);
+    let pod = pod.with_context(|| format!("no pod {}", truth["uid"]))?;
+    let [sandbox] = &list(pod, "sandboxes")?[..] else { bail!("not one sandbox: {}", pod["sandboxes"]) };
+    process(sandbox, truth).context("its sandbox")?;
+    let containers = list(sandbox, "containers")?;
+    for real in list(truth, "containers")? {
+        let container = containers.iter().find(|container| container["id"] == real["id"]);
+        let container = container.with_context(|| format!("no container {}", real["id"]))?;
+        // The init container has ended, and its cgroup went with it.
+        if !real["pid"].is_null() {
+            process(container, real).with_context(|| format!("its container {}", real["name"]))?;
+        }
+    }
+    Ok(())
 }
 
 /// Ids, pid, namespaces, cgroup and limits. A process that has ended has but its id.

@@ -18,6 +18,11 @@ start() {
         sh -c "exec podlapse-guest pod $name $* > out/$name.truth" > "out/$name.json"
 }
 
+# What runs now, while the pod three is kept.
+pods() {
+    podlapse pods -o json > out/pods.json
+}
+
 mkdir -p /etc/cni/net.d
 cp containerd.toml /etc/containerd/config.toml
 cp cni.conflist /etc/cni/net.d/10-podlapse.conflist
@@ -26,6 +31,7 @@ step ctr -n k8s.io images import images/pause.tar
 step ctr -n k8s.io images import images/busybox.tar
 step start demo 1
 step start three 3 --init --apps 2 --keep
+step pods
 step start crun 1 --runtime crun
 {
     echo "kernel $(uname -r)"
