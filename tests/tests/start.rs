@@ -49,7 +49,6 @@ fn is_the_start_of(trace: &Value, pod: &StartedPod) -> Result<()> {
         ensure!(spans.len() == count, "{} spans of {stage}, not {count}: {:?}", spans.len(), trace::names(trace));
     }
     trace::only(trace, "sandbox.shim.daemon")?;
-    trace::only(trace, "sandbox.task.reply")?;
     for call in ["sandbox", "container.create"] {
         ensure!(!trace::stage(trace, &format!("{call}.fsync")).is_empty(), "no sync in {:?}", trace::names(trace));
     }
