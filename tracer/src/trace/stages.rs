@@ -78,6 +78,7 @@ pub const STAGES: &[Stage] = &[
         Edges::Signs,
         "mounts and device nodes by init in a row, before or after its pivot_root",
     ),
+    stage("*.oci.create.sync", Edges::Signs, "init's mounts to the limits, and the limits to init's next step"),
     stage("*.oci.create.limits", Edges::Signs, "first to last write to a file of the container's cgroup"),
     stage("*.oci.create.hooks", Edges::Signs, "one OCI hook process, exec to exit"),
     stage("*.oci.create.pivot", Edges::Signs, "pivot_root to the umount of the old root"),

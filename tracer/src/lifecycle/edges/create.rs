@@ -45,11 +45,17 @@ impl<'a> Edges<'a> {
             self.span(parent, "oci.create.bootstrap", "bootstrap init", Interval::seen(told, first), None);
         }
         let after = joined.max(entered.map(|(_, last)| last));
+        let mut hooks = self.runs(|kind| *kind == Kind::Hook);
+        hooks.retain(|run| run.first_exec().is_some_and(|at| at >= from && at <= to));
         for part in (Sequence { create, init, after, signs: &signs }).parts() {
-            self.span(parent, part.stage, part.name, part.interval, None);
+            // Hooks run between the limits and what follows: the time is theirs then.
+            let hooked =
+                |run: &&Run| run.first_exec() >= Some(part.interval.start) && run.first_exec() <= part.interval.end;
+            if part.stage != "oci.create.sync" || !hooks.iter().any(hooked) {
+                self.span(parent, part.stage, part.name, part.interval, None);
+            }
         }
-        let hooks = self.runs(|kind| *kind == Kind::Hook);
-        for run in hooks.into_iter().filter(|run| run.first_exec().is_some_and(|at| at >= from && at <= to)) {
+        for run in hooks {
             let name = run.execs.first().map_or("hook", |exec| basename(&exec.filename));
             self.span(parent, "oci.create.hooks", name, Interval::of(run), Some(run.info()));
         }

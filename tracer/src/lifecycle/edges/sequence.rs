@@ -6,6 +6,7 @@
 //! | `.init` | end of the namespaces and of the cgroup's join | init's first mount: it starts up and reads what it is told |
 //! | `.mounts` | first mount call, or device node, of init in a row | last one |
 //! | `.limits` | entry of the first write to a file of the cgroup in a row | exit of the last |
+//! | `.sync` | init's mounts, or the limits | the limits, or init's next step: one tells the other to go on |
 //! | `.pivot` | entry of pivot_root | exit of init's next umount2 |
 //! | `.state` | what came before: init is ready | rename of `create`'s `state.json` (runc: `saveState`) |
 //! | `.privileges` | init's first prctl of its privileges, or capset, in a row | last one |
@@ -76,6 +77,12 @@ impl Sequence<'_> {
         for (index, step) in steps.iter().enumerate() {
             let since = before.and_then(|step| step.interval.end);
             let whole = Interval { start: since.unwrap_or(step.interval.start), ..step.interval };
+            let turn = (before.map(|step| step.act), step.act);
+            if let (Some(Act::Mounts), Act::Limits) | (Some(Act::Limits), Act::Mounts | Act::Pivot) = turn
+                && whole.start <= step.interval.start
+            {
+                part("oci.create.sync", "sync with init", Interval::seen(whole.start, step.interval.start));
+            }
             match step.act {
                 Act::Mounts if rooted => part("oci.create.mounts", "masked paths", step.interval),
                 Act::Mounts => part("oci.create.mounts", "mounts", step.interval),

@@ -54,7 +54,7 @@ fn a_poststart_hook_and_probes() {
     exec_sync(&mut s, (3_000_000, 3_100_000), "0", 0);
     let traces = traces(s);
     expect_test::expect![[r#"
-        complete default/web total 252000 named 160300
+        complete default/web total 252000 named 164470
         poststart (ExecSync) 133000..180000 self 47000 code 0 *
         probe.exec (ExecSync) 150000..160000 self 0 code 0
         probe.exec (ExecSync) 240000..252000 self 0 code 0"#]]
@@ -98,7 +98,7 @@ fn a_hook_that_fails() {
     check(
         s,
         expect_test::expect![[r#"
-            failed default/web total 140000 named 94770
+            failed default/web total 140000 named 97550
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..40000 self 0 *
@@ -118,7 +118,7 @@ fn a_hook_that_fails() {
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 1020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -126,7 +126,9 @@ fn a_hook_that_fails() {
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *
@@ -144,7 +146,7 @@ fn a_hook_that_fails() {
                 container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
                 container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 95900..111000 self 1980 pid 1120 *
+                container.start.oci.create (runc create) 95900..111000 self 590 pid 1120 *
                   container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
@@ -152,7 +154,9 @@ fn a_hook_that_fails() {
                   container.start.oci.create.namespaces 100100..101000 self 900 *
                   container.start.oci.create.init (init starts) 101000..104000 self 3000 *
                   container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 105310..106000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.sync (sync with init) 106300..107000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                   container.start.oci.create.state (save state) 108100..108310 self 210 *

@@ -116,52 +116,54 @@ fn of_the_runtime_alone() {
     let traces = check(
         s,
         expect![[r#"
-        failed default/web total 91000 named 62240
-          sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
-            sandbox.netns (network namespace) 1000..1700 self 700 *
-            sandbox.cni (CNI) 2990..40000 self 0 *
-              sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
-              sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
-                sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
-                sandbox.cni.bridge.netns (in the pod's network) 8000..14000 self 6000 *
-                sandbox.cni.bridge.host (on the node) 14000..19990 self 5990 *
-                sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
-                sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
-                sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
-                sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
-              sandbox.cni_next (next plugin) 30000..30990 self 990 *
-              sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
-            sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
-            sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *
-            sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
-            sandbox.task.request (Task/Create) 44100..44200 self 100 *
-            sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-            sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
-              sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
-              sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
-              sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
-              sandbox.oci.create.bootstrap (bootstrap init) 48200..49100 self 900 *
-              sandbox.oci.create.namespaces 49100..50000 self 900 *
-              sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
-              sandbox.oci.create.mounts 53000..54310 self 1310 *
-              sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
-              sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
-              sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
-              sandbox.oci.create.state (save state) 57100..57310 self 210 *
-              sandbox.oci.create.privileges 57500..57610 self 110 *
-              sandbox.oci.create.seccomp (seccomp filter) 57610..59200 self 1590 *
-              sandbox.oci.create.finish 59200..60000 self 800 *
-            sandbox.oci.fifo_wait (waiting for start) 60000..62900 self 2900 *
-            sandbox.oci.start (runc start) 62900..66000 self 3100 pid 1024 *
-            sandbox.task.reply (Task/Start) 66000..68000 self 2000 *
-          kubelet.gap (between calls) 76000..80000 self 4000 *
-          container.create (CreateContainer) 80000..88000 self 8000 code 0 *
-          kubelet.gap (between calls) 88000..90000 self 2000 *
-          container.start (StartContainer) 90000..91000 self 1000 code 2 *
-        sandbox 1a pid 1023 shim 1011
-        container app 1c1 pid ? []
-        verdict container.start / call_failed: no
-    "#]],
+            failed default/web total 91000 named 63630
+              sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
+                sandbox.netns (network namespace) 1000..1700 self 700 *
+                sandbox.cni (CNI) 2990..40000 self 0 *
+                  sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
+                  sandbox.cni.bridge 3090..30000 self 0 pid 1002 *
+                    sandbox.cni.bridge.host (on the node) 3090..8000 self 4910 *
+                    sandbox.cni.bridge.netns (in the pod's network) 8000..14000 self 6000 *
+                    sandbox.cni.bridge.host (on the node) 14000..19990 self 5990 *
+                    sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
+                    sandbox.cni.bridge.host (on the node) 25000..26000 self 1000 *
+                    sandbox.cni.bridge.netns (in the pod's network) 26000..27000 self 1000 *
+                    sandbox.cni.bridge.host (on the node) 27000..30000 self 3000 *
+                  sandbox.cni_next (next plugin) 30000..30990 self 990 *
+                  sandbox.cni.portmap 30990..40000 self 9010 pid 1004 ran=iptables 1 *
+                sandbox.shim (shim start) 40990..43000 self 910 pid 1010 *
+                sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 1011 *
+                sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
+                sandbox.task.request (Task/Create) 44100..44200 self 100 *
+                sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 1020 *
+                  sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
+                  sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
+                  sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
+                  sandbox.oci.create.bootstrap (bootstrap init) 48200..49100 self 900 *
+                  sandbox.oci.create.namespaces 49100..50000 self 900 *
+                  sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
+                  sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
+                  sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
+                  sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
+                  sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
+                  sandbox.oci.create.state (save state) 57100..57310 self 210 *
+                  sandbox.oci.create.privileges 57500..57610 self 110 *
+                  sandbox.oci.create.seccomp (seccomp filter) 57610..59200 self 1590 *
+                  sandbox.oci.create.finish 59200..60000 self 800 *
+                sandbox.oci.fifo_wait (waiting for start) 60000..62900 self 2900 *
+                sandbox.oci.start (runc start) 62900..66000 self 3100 pid 1024 *
+                sandbox.task.reply (Task/Start) 66000..68000 self 2000 *
+              kubelet.gap (between calls) 76000..80000 self 4000 *
+              container.create (CreateContainer) 80000..88000 self 8000 code 0 *
+              kubelet.gap (between calls) 88000..90000 self 2000 *
+              container.start (StartContainer) 90000..91000 self 1000 code 2 *
+            sandbox 1a pid 1023 shim 1011
+            container app 1c1 pid ? []
+            verdict container.start / call_failed: no
+        "#]],
     );
     assert!(traces[0].spans.iter().all(|span| !span.stage.ends_with(".fsync")));
 }

@@ -79,7 +79,7 @@ fn the_entrypoint_fails_to_exec() {
     check(
         dying(true),
         expect![[r#"
-            failed default/web total 132000 named 83660
+            failed default/web total 132000 named 86440
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..40000 self 0 *
@@ -99,7 +99,7 @@ fn the_entrypoint_fails_to_exec() {
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 1020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -107,7 +107,9 @@ fn the_entrypoint_fails_to_exec() {
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *
@@ -123,7 +125,7 @@ fn the_entrypoint_fails_to_exec() {
               container.start (StartContainer) 90000..132000 self 18600 code 0 *
                 container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 95900..111000 self 1980 pid 1120 *
+                container.start.oci.create (runc create) 95900..111000 self 590 pid 1120 *
                   container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
@@ -131,7 +133,9 @@ fn the_entrypoint_fails_to_exec() {
                   container.start.oci.create.namespaces 100100..101000 self 900 *
                   container.start.oci.create.init (init starts) 101000..104000 self 3000 *
                   container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 105310..106000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.sync (sync with init) 106300..107000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                   container.start.oci.create.state (save state) 108100..108310 self 210 *
@@ -259,7 +263,7 @@ fn podlapse_comes_in_the_middle() {
     check(
         s,
         expect![[r#"
-            partial default/web total 52000 named 25530
+            partial default/web total 52000 named 26920
               container.create (CreateContainer) 0..8000 self 8000 code 0 *
               kubelet.gap (between calls) 8000..10000 self 2000 *
               container.start (StartContainer) 10000..52000 self 14490 code 0 *
@@ -267,7 +271,7 @@ fn podlapse_comes_in_the_middle() {
                 container.start.shim.connect (connecting to the shim) 13000..15100 self 2100 *
                 container.start.task.request (Task/Create) 15100..15200 self 100 *
                 container.start.rootfs (mount rootfs) 15200..15400 self 200 *
-                container.start.oci.create (runc create) 15900..31000 self 1980 pid 1120 *
+                container.start.oci.create (runc create) 15900..31000 self 590 pid 1120 *
                   container.start.oci.create.load (load the bundle) 15900..18200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 18200..19200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 18500..18900 self 0
@@ -275,7 +279,9 @@ fn podlapse_comes_in_the_middle() {
                   container.start.oci.create.namespaces 20100..21000 self 900 *
                   container.start.oci.create.init (init starts) 21000..24000 self 3000 *
                   container.start.oci.create.mounts 24000..25310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 25310..26000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 26000..26300 self 300 *
+                  container.start.oci.create.sync (sync with init) 26300..27000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 27000..27600 self 600 *
                   container.start.oci.create.mounts (masked paths) 28000..28100 self 100 *
                   container.start.oci.create.state (save state) 28100..28310 self 210 *
@@ -341,7 +347,7 @@ fn signs_are_lost() {
     check(
         s,
         expect![[r#"
-            partial default/web total 132000 named 80140
+            partial default/web total 132000 named 81530
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..40000 self 0 *
@@ -361,7 +367,7 @@ fn signs_are_lost() {
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 1020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -369,7 +375,9 @@ fn signs_are_lost() {
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *

@@ -42,7 +42,7 @@ fn an_app_that_was_killed() {
     let traces = check(
         s,
         expect![[r#"
-            complete default/pair total 192000 named 113300
+            complete default/pair total 192000 named 117470
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..40000 self 0 *
@@ -62,7 +62,7 @@ fn an_app_that_was_killed() {
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 1020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 1020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -70,7 +70,9 @@ fn an_app_that_was_killed() {
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *
@@ -88,7 +90,7 @@ fn an_app_that_was_killed() {
                 container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
                 container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 95900..111000 self 1980 pid 1120 *
+                container.start.oci.create (runc create) 95900..111000 self 590 pid 1120 *
                   container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
@@ -96,7 +98,9 @@ fn an_app_that_was_killed() {
                   container.start.oci.create.namespaces 100100..101000 self 900 *
                   container.start.oci.create.init (init starts) 101000..104000 self 3000 *
                   container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 105310..106000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.sync (sync with init) 106300..107000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                   container.start.oci.create.state (save state) 108100..108310 self 210 *
@@ -115,7 +119,7 @@ fn an_app_that_was_killed() {
                 container.start.shim.connect (connecting to the shim) 153000..155100 self 2100 *
                 container.start.task.request (Task/Create) 155100..155200 self 100 *
                 container.start.rootfs (mount rootfs) 155200..155400 self 200 *
-                container.start.oci.create (runc create) 155900..171000 self 1980 pid 1140 *
+                container.start.oci.create (runc create) 155900..171000 self 590 pid 1140 *
                   container.start.oci.create.load (load the bundle) 155900..158200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
@@ -123,7 +127,9 @@ fn an_app_that_was_killed() {
                   container.start.oci.create.namespaces 160100..161000 self 900 *
                   container.start.oci.create.init (init starts) 161000..164000 self 3000 *
                   container.start.oci.create.mounts 164000..165310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 165310..166000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
+                  container.start.oci.create.sync (sync with init) 166300..167000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
                   container.start.oci.create.mounts (masked paths) 168000..168100 self 100 *
                   container.start.oci.create.state (save state) 168100..168310 self 210 *
@@ -137,7 +143,7 @@ fn an_app_that_was_killed() {
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 1123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
             container log 1c2 pid 1143 exec /bin/log at 177000 [cpu.max=50000 100000, memory.max=134217728]
-            complete container of default/pair total 52000 named 25530
+            complete container of default/pair total 52000 named 26920
               container.create (CreateContainer) 0..8000 self 8000 code 0 *
               kubelet.gap (between calls) 8000..10000 self 2000 *
               container.start (StartContainer) 10000..52000 self 14490 code 0 *
@@ -145,7 +151,7 @@ fn an_app_that_was_killed() {
                 container.start.shim.connect (connecting to the shim) 13000..15100 self 2100 *
                 container.start.task.request (Task/Create) 15100..15200 self 100 *
                 container.start.rootfs (mount rootfs) 15200..15400 self 200 *
-                container.start.oci.create (runc create) 15900..31000 self 1980 pid 1520 *
+                container.start.oci.create (runc create) 15900..31000 self 590 pid 1520 *
                   container.start.oci.create.load (load the bundle) 15900..18200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 18200..19200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 18500..18900 self 0
@@ -153,7 +159,9 @@ fn an_app_that_was_killed() {
                   container.start.oci.create.namespaces 20100..21000 self 900 *
                   container.start.oci.create.init (init starts) 21000..24000 self 3000 *
                   container.start.oci.create.mounts 24000..25310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 25310..26000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 26000..26300 self 300 *
+                  container.start.oci.create.sync (sync with init) 26300..27000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 27000..27600 self 600 *
                   container.start.oci.create.mounts (masked paths) 28000..28100 self 100 *
                   container.start.oci.create.state (save state) 28100..28310 self 210 *

@@ -130,13 +130,14 @@ fn crun_clones_into_the_cgroup() {
         },
         expect![[r#"
             StartContainer 90000..130000 self 28000 code 0 *
-                container.start.oci.create (crun create) 95000..103000 self 1150 pid 2000 *
+                container.start.oci.create (crun create) 95000..103000 self 250 pid 2000 *
                   container.start.oci.create.self_clone (self clone) 95000..96000 self 1000 *
                   container.start.oci.create.load (load the bundle) 96000..97000 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 97000..98000 self 1000 *
                   container.start.oci.create.namespaces 98000..98000 self 0
                   container.start.oci.create.init (init starts) 98000..99000 self 1000 *
                   container.start.oci.create.mounts 99000..99100 self 100 *
+                  container.start.oci.create.sync (sync with init) 99100..100000 self 900 *
                   container.start.oci.create.limits (cgroup limits) 100000..100100 self 100 *
                   container.start.oci.create.seccomp (seccomp filter) 100200..100900 self 700 *
                   container.start.oci.create.mounts 100900..100950 self 50 *

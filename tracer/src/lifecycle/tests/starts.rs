@@ -28,7 +28,7 @@ fn containerd_1_6() {
     let traces = check(
         one(),
         expect![[r#"
-            complete default/web total 134000 named 87770
+            complete default/web total 134000 named 90550
               kubelet.prepare (pod cgroup) 0..2000 self 2000 *
               sandbox (RunPodSandbox) 2000..78000 self 11780 code 0 *
                 sandbox.netns (network namespace) 3000..3700 self 700 *
@@ -49,7 +49,7 @@ fn containerd_1_6() {
                 sandbox.shim.connect (connecting to the shim) 45000..46100 self 1100 *
                 sandbox.task.request (Task/Create) 46100..46200 self 100 *
                 sandbox.rootfs (mount rootfs) 46200..46400 self 200 *
-                sandbox.oci.create (runc create) 46900..62000 self 1980 pid 1020 *
+                sandbox.oci.create (runc create) 46900..62000 self 590 pid 1020 *
                   sandbox.oci.create.load (load the bundle) 46900..49200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 49200..50200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 49500..49900 self 0
@@ -57,7 +57,9 @@ fn containerd_1_6() {
                   sandbox.oci.create.namespaces 51100..52000 self 900 *
                   sandbox.oci.create.init (init starts) 52000..55000 self 3000 *
                   sandbox.oci.create.mounts 55000..56310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 56310..57000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 57000..57300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 57300..58000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 58000..58600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 59000..59100 self 100 *
                   sandbox.oci.create.state (save state) 59100..59310 self 210 *
@@ -75,7 +77,7 @@ fn containerd_1_6() {
                 container.start.shim.connect (connecting to the shim) 95000..97100 self 2100 *
                 container.start.task.request (Task/Create) 97100..97200 self 100 *
                 container.start.rootfs (mount rootfs) 97200..97400 self 200 *
-                container.start.oci.create (runc create) 97900..113000 self 1980 pid 1120 *
+                container.start.oci.create (runc create) 97900..113000 self 590 pid 1120 *
                   container.start.oci.create.load (load the bundle) 97900..100200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 100200..101200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 100500..100900 self 0
@@ -83,7 +85,9 @@ fn containerd_1_6() {
                   container.start.oci.create.namespaces 102100..103000 self 900 *
                   container.start.oci.create.init (init starts) 103000..106000 self 3000 *
                   container.start.oci.create.mounts 106000..107310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 107310..108000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 108000..108300 self 300 *
+                  container.start.oci.create.sync (sync with init) 108300..109000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 109000..109600 self 600 *
                   container.start.oci.create.mounts (masked paths) 110000..110100 self 100 *
                   container.start.oci.create.state (save state) 110100..110310 self 210 *
@@ -117,7 +121,7 @@ fn containerd_1_6() {
         sandbox.shim.connect wall 1100 self 1100 count 1
         sandbox.task.request wall 100 self 100 count 1
         sandbox.rootfs wall 200 self 200 count 1
-        sandbox.oci.create wall 15100 self 1980 count 1
+        sandbox.oci.create wall 15100 self 590 count 1
         sandbox.oci.create.load wall 2300 self 2300 count 1
         sandbox.oci.create.self_clone wall 1000 self 1000 count 1
         sandbox.oci.create.cgroup_join wall 400 self 0 count 1
@@ -125,6 +129,7 @@ fn containerd_1_6() {
         sandbox.oci.create.namespaces wall 900 self 900 count 1
         sandbox.oci.create.init wall 3000 self 3000 count 1
         sandbox.oci.create.mounts wall 1410 self 1410 count 2
+        sandbox.oci.create.sync wall 1390 self 1390 count 2
         sandbox.oci.create.limits wall 300 self 300 count 1
         sandbox.oci.create.pivot wall 600 self 600 count 1
         sandbox.oci.create.state wall 210 self 210 count 1
@@ -143,7 +148,7 @@ fn containerd_1_6() {
         container.start.shim.connect wall 2100 self 2100 count 1
         container.start.task.request wall 100 self 100 count 1
         container.start.rootfs wall 200 self 200 count 1
-        container.start.oci.create wall 15100 self 1980 count 1
+        container.start.oci.create wall 15100 self 590 count 1
         container.start.oci.create.load wall 2300 self 2300 count 1
         container.start.oci.create.self_clone wall 1000 self 1000 count 1
         container.start.oci.create.cgroup_join wall 400 self 0 count 1
@@ -151,6 +156,7 @@ fn containerd_1_6() {
         container.start.oci.create.namespaces wall 900 self 900 count 1
         container.start.oci.create.init wall 3000 self 3000 count 1
         container.start.oci.create.mounts wall 1410 self 1410 count 2
+        container.start.oci.create.sync wall 1390 self 1390 count 2
         container.start.oci.create.limits wall 300 self 300 count 1
         container.start.oci.create.pivot wall 600 self 600 count 1
         container.start.oci.create.state wall 210 self 210 count 1
@@ -189,7 +195,7 @@ fn two_containers_and_a_pull() {
     let traces = check(
         s,
         expect![[r#"
-            complete default/two total 192000 named 113300
+            complete default/two total 192000 named 117470
               sandbox (RunPodSandbox) 0..76000 self 11780 code 0 *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..40000 self 0 *
@@ -209,7 +215,7 @@ fn two_containers_and_a_pull() {
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 2020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 2020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -217,7 +223,9 @@ fn two_containers_and_a_pull() {
                   sandbox.oci.create.namespaces 49100..50000 self 900 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *
@@ -237,7 +245,7 @@ fn two_containers_and_a_pull() {
                 container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
                 container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 95900..111000 self 1980 pid 2140 *
+                container.start.oci.create (runc create) 95900..111000 self 590 pid 2140 *
                   container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
@@ -245,7 +253,9 @@ fn two_containers_and_a_pull() {
                   container.start.oci.create.namespaces 100100..101000 self 900 *
                   container.start.oci.create.init (init starts) 101000..104000 self 3000 *
                   container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 105310..106000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.sync (sync with init) 106300..107000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                   container.start.oci.create.state (save state) 108100..108310 self 210 *
@@ -264,7 +274,7 @@ fn two_containers_and_a_pull() {
                 container.start.shim.connect (connecting to the shim) 153000..155100 self 2100 *
                 container.start.task.request (Task/Create) 155100..155200 self 100 *
                 container.start.rootfs (mount rootfs) 155200..155400 self 200 *
-                container.start.oci.create (runc create) 155900..171000 self 1980 pid 2220 *
+                container.start.oci.create (runc create) 155900..171000 self 590 pid 2220 *
                   container.start.oci.create.load (load the bundle) 155900..158200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 158200..159200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 158500..158900 self 0
@@ -272,7 +282,9 @@ fn two_containers_and_a_pull() {
                   container.start.oci.create.namespaces 160100..161000 self 900 *
                   container.start.oci.create.init (init starts) 161000..164000 self 3000 *
                   container.start.oci.create.mounts 164000..165310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 165310..166000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 166000..166300 self 300 *
+                  container.start.oci.create.sync (sync with init) 166300..167000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 167000..167600 self 600 *
                   container.start.oci.create.mounts (masked paths) 168000..168100 self 100 *
                   container.start.oci.create.state (save state) 168100..168310 self 210 *
@@ -306,7 +318,7 @@ fn two_containers_and_a_pull() {
         sandbox.shim.connect wall 1100 self 1100 count 1
         sandbox.task.request wall 100 self 100 count 1
         sandbox.rootfs wall 200 self 200 count 1
-        sandbox.oci.create wall 15100 self 1980 count 1
+        sandbox.oci.create wall 15100 self 590 count 1
         sandbox.oci.create.load wall 2300 self 2300 count 1
         sandbox.oci.create.self_clone wall 1000 self 1000 count 1
         sandbox.oci.create.cgroup_join wall 400 self 0 count 1
@@ -314,6 +326,7 @@ fn two_containers_and_a_pull() {
         sandbox.oci.create.namespaces wall 900 self 900 count 1
         sandbox.oci.create.init wall 3000 self 3000 count 1
         sandbox.oci.create.mounts wall 1410 self 1410 count 2
+        sandbox.oci.create.sync wall 1390 self 1390 count 2
         sandbox.oci.create.limits wall 300 self 300 count 1
         sandbox.oci.create.pivot wall 600 self 600 count 1
         sandbox.oci.create.state wall 210 self 210 count 1
@@ -334,7 +347,7 @@ fn two_containers_and_a_pull() {
         container.start.shim.connect wall 4200 self 4200 count 2
         container.start.task.request wall 200 self 200 count 2
         container.start.rootfs wall 400 self 400 count 2
-        container.start.oci.create wall 30200 self 3960 count 2
+        container.start.oci.create wall 30200 self 1180 count 2
         container.start.oci.create.load wall 4600 self 4600 count 2
         container.start.oci.create.self_clone wall 2000 self 2000 count 2
         container.start.oci.create.cgroup_join wall 800 self 0 count 2
@@ -342,6 +355,7 @@ fn two_containers_and_a_pull() {
         container.start.oci.create.namespaces wall 1800 self 1800 count 2
         container.start.oci.create.init wall 6000 self 6000 count 2
         container.start.oci.create.mounts wall 2820 self 2820 count 4
+        container.start.oci.create.sync wall 2780 self 2780 count 4
         container.start.oci.create.limits wall 600 self 600 count 2
         container.start.oci.create.pivot wall 1200 self 1200 count 2
         container.start.oci.create.state wall 420 self 420 count 2
@@ -372,14 +386,14 @@ fn host_network() {
     check(
         s,
         expect![[r#"
-            complete default/host total 132000 named 50060
+            complete default/host total 132000 named 52840
               sandbox (RunPodSandbox) 0..76000 self 49490 code 0 *
                 sandbox.shim (shim start) 40990..43000 self 910 pid 3010 *
                 sandbox.shim.daemon (shim daemon) 41900..43510 self 1100 pid 3011 *
                 sandbox.shim.connect (connecting to the shim) 43000..44100 self 1100 *
                 sandbox.task.request (Task/Create) 44100..44200 self 100 *
                 sandbox.rootfs (mount rootfs) 44200..44400 self 200 *
-                sandbox.oci.create (runc create) 44900..60000 self 1980 pid 3020 *
+                sandbox.oci.create (runc create) 44900..60000 self 590 pid 3020 *
                   sandbox.oci.create.load (load the bundle) 44900..47200 self 2300 *
                   sandbox.oci.create.self_clone (self clone) 47200..48200 self 1000 *
                   sandbox.oci.create.cgroup_join (join cgroup) 47500..47900 self 0
@@ -387,7 +401,9 @@ fn host_network() {
                   sandbox.oci.create.namespaces 49300..50000 self 700 *
                   sandbox.oci.create.init (init starts) 50000..53000 self 3000 *
                   sandbox.oci.create.mounts 53000..54310 self 1310 *
+                  sandbox.oci.create.sync (sync with init) 54310..55000 self 690 *
                   sandbox.oci.create.limits (cgroup limits) 55000..55300 self 300 *
+                  sandbox.oci.create.sync (sync with init) 55300..56000 self 700 *
                   sandbox.oci.create.pivot (pivot_root) 56000..56600 self 600 *
                   sandbox.oci.create.mounts (masked paths) 57000..57100 self 100 *
                   sandbox.oci.create.state (save state) 57100..57310 self 210 *
@@ -405,7 +421,7 @@ fn host_network() {
                 container.start.shim.connect (connecting to the shim) 93000..95100 self 2100 *
                 container.start.task.request (Task/Create) 95100..95200 self 100 *
                 container.start.rootfs (mount rootfs) 95200..95400 self 200 *
-                container.start.oci.create (runc create) 95900..111000 self 1980 pid 3120 *
+                container.start.oci.create (runc create) 95900..111000 self 590 pid 3120 *
                   container.start.oci.create.load (load the bundle) 95900..98200 self 2300 *
                   container.start.oci.create.self_clone (self clone) 98200..99200 self 1000 *
                   container.start.oci.create.cgroup_join (join cgroup) 98500..98900 self 0
@@ -413,7 +429,9 @@ fn host_network() {
                   container.start.oci.create.namespaces 100100..101000 self 900 *
                   container.start.oci.create.init (init starts) 101000..104000 self 3000 *
                   container.start.oci.create.mounts 104000..105310 self 1310 *
+                  container.start.oci.create.sync (sync with init) 105310..106000 self 690 *
                   container.start.oci.create.limits (cgroup limits) 106000..106300 self 300 *
+                  container.start.oci.create.sync (sync with init) 106300..107000 self 700 *
                   container.start.oci.create.pivot (pivot_root) 107000..107600 self 600 *
                   container.start.oci.create.mounts (masked paths) 108000..108100 self 100 *
                   container.start.oci.create.state (save state) 108100..108310 self 210 *

@@ -55,7 +55,7 @@ fn runc_waits_for_pid_1() {
         },
         expect![[r#"
             StartContainer 90000..130000 self 21000 code 0 *
-                container.start.oci.create (runc create) 95000..110000 self 4700 pid 2000 *
+                container.start.oci.create (runc create) 95000..110000 self 2900 pid 2000 *
                   container.start.oci.create.load (load the bundle) 95000..96200 self 1200 *
                   container.start.oci.create.self_clone (self clone) 96200..97000 self 0
                   container.start.oci.create.cgroup_join (join cgroup) 96200..98200 self 2000 cgroup_manager=pid 1 *
@@ -63,7 +63,9 @@ fn runc_waits_for_pid_1() {
                   container.start.oci.create.namespaces 98600..99000 self 400 *
                   container.start.oci.create.init (init starts) 99000..104000 self 5000 *
                   container.start.oci.create.mounts 104000..104300 self 300 *
+                  container.start.oci.create.sync (sync with init) 104300..105000 self 700 *
                   container.start.oci.create.limits (cgroup limits) 105000..105900 self 900 *
+                  container.start.oci.create.sync (sync with init) 105900..107000 self 1100 *
                   container.start.oci.create.pivot (pivot_root) 107000..107100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 110000..111990 self 1990 *
                 container.start.oci.start (runc start) 111990..114000 self 2010 pid 2004 *
@@ -100,11 +102,12 @@ fn crun_waits_for_pid_1_and_goes_below() {
         },
         expect![[r#"
             StartContainer 90000..130000 self 28000 code 0 *
-                container.start.oci.create (crun create) 95000..103000 self 4300 pid 2000 *
+                container.start.oci.create (crun create) 95000..103000 self 2400 pid 2000 *
                   container.start.oci.create.load (load the bundle) 95000..97000 self 2000 *
                   container.start.oci.create.namespaces 97000..97000 self 0
                   container.start.oci.create.cgroup_join (join cgroup) 97400..98900 self 1500 cgroup_manager=pid 1 *
                   container.start.oci.create.limits (cgroup limits) 99000..99100 self 100 *
+                  container.start.oci.create.sync (sync with init) 99100..101000 self 1900 *
                   container.start.oci.create.pivot (pivot_root) 101000..101100 self 100 *
                 container.start.oci.fifo_wait (waiting for start) 103000..104990 self 1990 *
                 container.start.oci.start (crun start) 104990..107000 self 2010 pid 2002 *
