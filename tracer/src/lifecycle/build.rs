@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::calls::TaskSeen;
 use super::edges;
 use super::limits::Written;
+use super::queue::Queued;
 use super::start::{Call, Container, Failure, Method, Start};
 use super::state::State;
 use super::unit::Unit;
@@ -65,6 +66,7 @@ impl Lifecycle {
         for probe in start.probes.iter().filter(|probe| probe.start.at < end) {
             draft.add(None, self.call_span(start, probe));
         }
+        start.queued.iter().for_each(|pull| queue_span(draft, pull));
         let of = |wanted: Method, container: Option<usize>| {
             let fits = move |call: &&(usize, &Call)| call.1.method == wanted && call.1.container == container;
             start.calls.iter().enumerate().filter(move |call| fits(&call)).map(|(index, _)| calls[index])
@@ -228,6 +230,19 @@ fn volume_span(draft: &mut Draft, parent: DraftId, volume: &Volume) {
         ..DraftSpan::default()
     };
     draft.add(Some(parent), span);
+}
+
+fn queue_span(draft: &mut Draft, pull: &Queued) {
+    let span = DraftSpan {
+        stage: "kubelet.queue".to_owned(),
+        name: "waiting for another pull".to_owned(),
+        start: pull.begin,
+        end: Some(pull.end),
+        observed: true,
+        attributes: pull.image.iter().map(|image| ("image".to_owned(), image.clone())).collect(),
+        ..DraftSpan::default()
+    };
+    draft.add(None, span);
 }
 
 /// The point of the exec, in its StartContainer. Where the reply came first, what is between is outside of any call.

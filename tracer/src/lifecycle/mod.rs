@@ -16,6 +16,7 @@ mod chores;
 mod edges;
 mod limits;
 mod process;
+mod queue;
 mod signs;
 mod start;
 mod state;
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::calls::{Pending, Pull};
 use self::chores::Chores;
 use self::process::Processes;
+use self::queue::Pulls;
 use self::start::{Failure, Start};
 use self::state::{State, Step};
 use self::unit::Units;
@@ -81,6 +83,7 @@ pub struct Lifecycle {
     deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
     pulls: Vec<Pull>,
+    queue: Pulls,
     chores: Chores,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
@@ -112,6 +115,7 @@ impl Lifecycle {
             deadline: None,
             calls: BTreeMap::new(),
             pulls: Vec::new(),
+            queue: Pulls::default(),
             chores: Chores::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),

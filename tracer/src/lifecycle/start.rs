@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Losses;
+use super::queue::Queued;
 use super::state::{State, Step};
 use super::unit::{Unit, Units};
 use super::volumes::Volume;
@@ -124,6 +125,8 @@ pub(super) struct Start {
     pub(super) volumes: Vec<Volume>,
     pub(super) sandbox: Option<ContainerId>,
     pub(super) calls: Vec<Call>,
+    /// Pulls of other pods that its own waited for.
+    pub(super) queued: Vec<Queued>,
     /// Exec probes: of a start that is not over, but nothing that it waits for.
     pub(super) probes: Vec<Call>,
     /// Probes that found no room.
@@ -155,6 +158,7 @@ impl Start {
             volumes: Vec::new(),
             sandbox: None,
             calls: Vec::new(),
+            queued: Vec::new(),
             probes: Vec::new(),
             more_probes: 0,
             containers: Vec::new(),

@@ -37,6 +37,7 @@ pub const STAGES: &[Stage] = &[
     stage("kubelet.prepare", Edges::Gap, "pod cgroup made or first volume mounted, no CRI call yet"),
     stage("kubelet.prepare.volume", Edges::Signs, "one mount by kubelet, or for it, onto a volume of the pod"),
     stage("kubelet.gap", Edges::Gap, "between two CRI calls of one pod"),
+    stage("kubelet.queue", Edges::Signs, "waiting behind another pod's pull, on a connection that pulls in turn"),
     stage("sandbox", Edges::Call, "RunPodSandbox, request to response"),
     stage("sandbox.netns", Edges::Signs, "unshare(NEWNET) to the bind mount of the namespace's path"),
     stage("sandbox.cni", Edges::Signs, "first CNI plugin's clone to the last one's exit"),

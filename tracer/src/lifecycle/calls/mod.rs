@@ -57,6 +57,7 @@ impl Lifecycle {
     /// Takes one event of a call; what it changed goes to `updates`.
     pub fn call(&mut self, event: &CallEvent, updates: &mut Vec<Update>) {
         self.chores.call(event);
+        self.queue.call(event);
         match event {
             CallEvent::Start(start) => {
                 self.advance(start.at, updates);

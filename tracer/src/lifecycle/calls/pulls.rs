@@ -17,6 +17,9 @@ impl Lifecycle {
         let open = |start: &Start| start.kind == StartKind::Pod && start.pod.uid == uid && !start.state.is_over();
         let key = self.starts.iter().rev().find(|(_, start)| uid.is_some() && open(start)).map(|(key, _)| *key);
         if let Some(key) = key {
+            if let Some(start) = self.starts.get_mut(&key) {
+                start.queued.extend(self.queue.before(start, call.key.conn, call.at));
+            }
             return self.join(key, Method::PullImage, call, None, image);
         }
         if self.pulls.len() >= MAX_SMALL {

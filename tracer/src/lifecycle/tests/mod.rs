@@ -9,6 +9,7 @@ mod identity;
 mod kinds;
 mod limits;
 mod properties;
+mod queue;
 mod render;
 mod restarts;
 mod runtimes;
