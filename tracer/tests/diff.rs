@@ -109,7 +109,7 @@ fn files_that_hold_no_trace() {
         ("list", b"[1, 2]", "JSON without a schema"),
         ("stages", b"{\"schema\": \"podlapse.stages/v1\"}", "podlapse.stages/v1"),
         ("broken", broken.to_string().as_bytes(), "does not keep to podlapse.trace/v1"),
-        ("empty", b"", "holds 0 traces, not 1"),
+        ("empty", b"", "holds no trace"),
         ("three", format!("{0}\n{0}\n{0}", trace()).as_bytes(), "holds 3 traces, not 1"),
     ] {
         let path = file(name, content);

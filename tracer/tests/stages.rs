@@ -1,6 +1,8 @@
 //! `podlapse stages` on recordings and on its own logs: what it prints, and that nothing is lost on the way.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -154,4 +156,24 @@ fn files_that_hold_no_stages() {
     let nothing = b"podlapse-recording 1\n{\"tool\":\"t\",\"created\":\"\",\"arguments\":[],\"settle_ns\":0}\n";
     fails(&["stages", "--from", text(&file("nothing", nothing))], "nothing");
     fails(&["stages", "--compare", START, text(dir.path())], "Is a directory");
+}
+
+/// Half of a pipe is no answer, and nobody has to wait for the rest.
+#[test]
+fn a_signal_ends_the_wait_for_a_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = fs::read(log(dir.path(), "log", &[])).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
+    command.args(["stages", "--from", "/dev/stdin"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut podlapse = command.spawn().unwrap();
+    let mut pipe = podlapse.stdin.take().unwrap();
+    // More than a pipe holds: it is being read.
+    pipe.write_all(&log.repeat(1 + (1 << 20) / log.len())).unwrap();
+    let kill = Command::new("kill").args(["-TERM", &podlapse.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let mut out = Vec::new();
+    podlapse.stdout.take().unwrap().read_to_end(&mut out).unwrap();
+    let status = podlapse.wait().unwrap();
+    drop(pipe);
+    assert_eq!((status.signal(), out.len()), (Some(15), 0), "{status}");
 }

@@ -26,6 +26,8 @@ pub(super) enum DiffError {
     NoTrace(PathBuf, String),
     #[error("{} does not keep to {SCHEMA}: {}", .0.display(), .1)]
     Broken(PathBuf, serde_json::Error),
+    #[error("{} holds no trace; write one with `podlapse replay RECORDING -o json`", .0.display())]
+    Nothing(PathBuf),
     #[error("{} holds {} traces, not {}: leave one line for each of the two, as with `sed -n 2p`", .0.display(), .1, .2)]
     Count(PathBuf, usize, usize),
 }
@@ -102,7 +104,7 @@ fn traces(path: &Path) -> Result<Vec<Trace>, DiffError> {
         }
         traces.push(serde_json::from_value(value).map_err(|error| DiffError::Broken(path.to_owned(), error))?);
     }
-    Ok(traces)
+    if traces.is_empty() { Err(DiffError::Nothing(path.to_owned())) } else { Ok(traces) }
 }
 
 fn stages(trace: &Trace) -> std::collections::BTreeMap<String, StageTimes> {

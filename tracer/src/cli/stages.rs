@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::args::{Histograms, Stages};
@@ -42,12 +41,11 @@ pub(super) enum StagesError {
 }
 
 pub(super) async fn stages(args: &Stages) -> Result<Done, Failure> {
-    let stop = stop::on_signal().map_err(Failure::Signals)?;
     let mut sink = Table { stats: Stats::new(args.by), by: args.by, taken: 0, screen: None };
     match &args.compare[..] {
-        [a, b] => return compare(args, a, b, &stop).await,
-        _ if args.from.is_empty() => live(args, &mut sink, &stop).await?,
-        _ => sink.stats = load(&args.from, args.by, &stop).await?,
+        [a, b] => return compare(args, a, b).await,
+        _ if args.from.is_empty() => live(args, &mut sink).await?,
+        _ => sink.stats = load(&args.from, args.by).await?,
     }
     if sink.stats.is_empty() {
         return Err(if args.from.is_empty() {
@@ -72,9 +70,9 @@ fn text(args: &Stages, stats: &Stats) -> Result<Vec<u8>, OutputError> {
     Ok(text)
 }
 
-async fn compare(args: &Stages, a: &Path, b: &Path, stop: &Arc<AtomicBool>) -> Result<Done, Failure> {
-    let a = load(&[a.to_owned()], args.by, stop).await?;
-    let b = load(&[b.to_owned()], args.by, stop).await?;
+async fn compare(args: &Stages, a: &Path, b: &Path) -> Result<Done, Failure> {
+    let a = load(&[a.to_owned()], args.by).await?;
+    let b = load(&[b.to_owned()], args.by).await?;
     if a.is_empty() || b.is_empty() {
         return Err(Failure::NothingRecorded);
     }
@@ -89,7 +87,8 @@ async fn compare(args: &Stages, a: &Path, b: &Path, stop: &Arc<AtomicBool>) -> R
 }
 
 /// This node's starts from now on.
-async fn live(args: &Stages, sink: &mut Table, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+async fn live(args: &Stages, sink: &mut Table) -> Result<(), Failure> {
+    let stop = stop::on_signal().map_err(Failure::Signals)?;
     let mut kernel = Session::attach(Options { socket: args.socket.0.clone() }).await?;
     let watched = args.output == Histograms::Table && std::io::stdout().is_terminal();
     let say = if watched { Say::plain() } else { Say::live() };
@@ -97,7 +96,7 @@ async fn live(args: &Stages, sink: &mut Table, stop: &Arc<AtomicBool>) -> Result
     kernel.drop_privileges().map_err(Failure::Privileges)?;
     sink.screen = watched.then(Screen::default);
     let selection = Selection { next: args.count, ..Selection::default() };
-    let limits = Limits { stop: Arc::clone(stop), timeout: args.duration.map(|span| span.0), command: None };
+    let limits = Limits { stop, timeout: args.duration.map(|span| span.0), command: None };
     let run = Run::new(Config::default(), selection, sink, say);
     let (ending, _) = run.drive(&mut kernel, limits).await?;
     sink.hide()?;
@@ -111,17 +110,18 @@ async fn live(args: &Stages, sink: &mut Table, stop: &Arc<AtomicBool>) -> Result
     }
 }
 
-/// What files hold: of a recording every start of a pod.
-async fn load(files: &[PathBuf], by: Option<By>, stop: &Arc<AtomicBool>) -> Result<Stats, Failure> {
+/// What files hold: of a recording every start of a pod. A signal ends podlapse at once, also while it waits for a pipe:
+/// the half of it is no answer.
+async fn load(files: &[PathBuf], by: Option<By>) -> Result<Stats, Failure> {
     let mut all = Stats::new(by);
-    for file in files.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+    for file in files {
         let opened = File::open(file).map_err(|error| StagesError::Open(file.clone(), error))?;
         let mut input = BufReader::new(opened);
         let first = input.fill_buf().map_err(|error| StagesError::Open(file.clone(), error))?;
         let stats = if first.starts_with(LOG_MAGIC.as_bytes()) {
             read_log(file, input, by)?
         } else {
-            replay(file, Box::new(input), by, stop).await?
+            replay(file, Box::new(input), by).await?
         };
         all.merge(&stats);
     }
@@ -143,17 +143,12 @@ fn read_log(file: &Path, input: impl Read, by: Option<By>) -> Result<Stats, Stag
     }
 }
 
-async fn replay(
-    file: &Path,
-    input: Box<dyn BufRead + Send>,
-    by: Option<By>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Stats, Failure> {
+async fn replay(file: &Path, input: Box<dyn BufRead + Send>, by: Option<By>) -> Result<Stats, Failure> {
     let recording = |error| StagesError::Recording(file.to_owned(), error);
     let mut reader = Reader::new(input).map_err(recording)?;
     let config = Config { settle_ns: reader.header().settle_ns, containers: reader.header().containers };
     let mut sink = Table { stats: Stats::new(by), by, taken: 0, screen: None };
-    let limits = Limits { stop: Arc::clone(stop), timeout: None, command: None };
+    let limits = Limits { stop: Arc::default(), timeout: None, command: None };
     let run = Run::new(config, Selection::default(), &mut sink, Say::plain());
     let (ending, _) = run.drive(&mut reader, limits).await?;
     match ending {

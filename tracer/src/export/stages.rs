@@ -39,7 +39,8 @@ pub fn write_stages(
             writeln!(out, "{line}")?;
         }
     }
-    notes(out, stats, rows.iter().map(|row| &row.entry).fold((0, 0), |(b, a), e| (b + e.below, a + e.above)))
+    let sum = |count: fn(&Row) -> u64| rows.iter().map(count).fold(0, u64::saturating_add);
+    notes(out, stats, (sum(|row| row.entry.below), sum(|row| row.entry.above)))
 }
 
 fn head<'a>(by: Option<By>, columns: impl Iterator<Item = &'a str>) -> Vec<String> {

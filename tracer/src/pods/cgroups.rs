@@ -59,7 +59,9 @@ impl Hierarchies {
 
     fn below(root: &Path) -> Hierarchies {
         // Without it no limit is known, as without mounts.
-        let text = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+        let text = fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
+        // Another's mount point may be any bytes.
+        let text = String::from_utf8_lossy(&text);
         Hierarchies { root: root.to_owned(), mounts: text.lines().filter_map(mount).collect() }
     }
 

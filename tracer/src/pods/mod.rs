@@ -107,6 +107,9 @@ pub async fn gather(bootstrap: &Bootstrap) -> (Listing, Vec<CriError>) {
             cgroup.limits = listing.hierarchies.limits(&cgroup.memberships);
         }
     }
+    if listing.processes.iter().next().is_none() {
+        listing.notes.push("no process is visible, so no pid is known: is /proc mounted here?".to_owned());
+    }
     if unread {
         listing.notes.push("namespaces of other users' processes cannot be read: run podlapse as root".to_owned());
     }

@@ -1,7 +1,6 @@
 //! The processes of this node, read from `/proc` in one go.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::model::Membership;
 use super::place::place;
@@ -98,7 +97,7 @@ struct Stat {
 /// None: it has ended, or ended while it was read.
 fn process(proc: &Proc, pid: u32) -> Option<Process> {
     let stat = stat(proc, pid).filter(|stat| stat.alive)?;
-    let text = |name| fs::read_to_string(proc.file(pid, name)).ok();
+    let text = |name| proc.text(pid, name);
     let argv = proc.argv(pid);
     let process = Process {
         parent: Tgid(stat.parent),
@@ -115,7 +114,7 @@ fn process(proc: &Proc, pid: u32) -> Option<Process> {
 
 /// proc_pid_stat(5): state is field 3, ppid 4, starttime 22. The name is in parentheses and may itself hold some.
 fn stat(proc: &Proc, pid: u32) -> Option<Stat> {
-    let text = fs::read_to_string(proc.file(pid, "stat")).ok()?;
+    let text = proc.text(pid, "stat")?;
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let alive = !matches!(fields.next()?, "Z" | "X");
     Some(Stat { alive, parent: fields.next()?.parse().ok()?, started: fields.nth(17)?.parse().ok()? })
@@ -144,6 +143,7 @@ fn shim(argv: &[String]) -> Shim {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
@@ -152,8 +152,9 @@ mod tests {
     fn add(root: &Path, pid: u32, state: &str, cgroup: &str, argv: &[u8]) {
         let dir = root.join(pid.to_string());
         fs::create_dir_all(dir.join("ns")).unwrap();
-        fs::write(dir.join("stat"), format!("{pid} (a) b) {state} 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0"))
-            .unwrap();
+        // The name of a process is any bytes.
+        let rest = format!("{state} 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0");
+        fs::write(dir.join("stat"), [format!("{pid} (a) ").as_bytes(), b"\xff) ", rest.as_bytes()].concat()).unwrap();
         fs::write(dir.join("status"), format!("Name:\ta\nNSpid:\t{pid}\t1\n")).unwrap();
         fs::write(dir.join("cgroup"), cgroup).unwrap();
         fs::write(dir.join("oom_score_adj"), "-998\n").unwrap();

@@ -29,6 +29,11 @@ impl Proc {
         self.0.join(pid.to_string()).join(name)
     }
 
+    /// What a file of a process says. The process itself chooses its name, and whether that is UTF-8.
+    pub(crate) fn text(&self, pid: u32, name: &str) -> Option<String> {
+        Some(String::from_utf8_lossy(&fs::read(self.file(pid, name)).ok()?).into_owned())
+    }
+
     /// The processes that are there.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
@@ -42,7 +47,7 @@ impl Proc {
 
     /// Parent of a process.
     pub(crate) fn parent(&self, pid: u32) -> Option<u32> {
-        let stat = fs::read_to_string(self.file(pid, "stat")).ok()?;
+        let stat = self.text(pid, "stat")?;
         // The name is in parentheses and may itself hold some.
         stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
     }
@@ -64,7 +69,7 @@ impl Proc {
 
     /// Path of the cgroup in the default hierarchy, or else in the pids or memory one.
     pub(crate) fn cgroup(&self, pid: u32) -> String {
-        let text = fs::read_to_string(self.file(pid, "cgroup")).unwrap_or_default();
+        let text = self.text(pid, "cgroup").unwrap_or_default();
         let lines: Vec<[&str; 2]> = text
             .lines()
             .filter_map(|line| {
@@ -140,7 +145,7 @@ mod tests {
         let dir = root.path().join("42");
         fs::create_dir_all(dir.join("ns")).unwrap();
         fs::create_dir_all(dir.join("fd")).unwrap();
-        fs::write(dir.join("stat"), "42 (a) b) S 7 42 42 0").unwrap();
+        fs::write(dir.join("stat"), b"42 (a) \xff) S 7 42 42 0").unwrap();
         fs::write(dir.join("cmdline"), b"runc\0create\0\0").unwrap();
         fs::write(dir.join("cgroup"), "12:cpu,cpuacct:/a\n3:pids:/b\n0::/\n").unwrap();
         symlink("/usr/sbin/runc", dir.join("exe")).unwrap();

@@ -38,6 +38,9 @@ pub enum LogError {
     /// A line is none of the format.
     #[error("the log is damaged in line {0}: {1}")]
     Line(usize, &'static str),
+    /// Its end is missing, as after a full disk.
+    #[error("the log is cut short: {0} of its histograms are missing")]
+    CutShort(usize),
     /// Logs whose keys mean different things.
     #[error("the log was made with --by {0}, and another with --by {1}: they cannot be merged")]
     Mixed(&'static str, &'static str),
@@ -86,20 +89,15 @@ impl Stats {
         if !log.starts_with(MAGIC.as_bytes()) {
             return Err(LogError::NotOurs);
         }
-        let mut stats: Option<Stats> = None;
+        let (mut all, mut one): (Option<Stats>, Option<Stats>) = (None, None);
         // A parser of its own for each line, so that an error has a line.
         for (number, line) in (1..).zip(log.split_inclusive(|byte| *byte == b'\n')) {
             let text = str::from_utf8(line).map_err(|_| LogError::Line(number, "it is no text"))?;
             if let Some(head) = text.strip_prefix(MAGIC) {
                 let head = header(head).ok_or(LogError::Line(number, "its header cannot be read"))?;
-                let name = |stats: &Stats| stats.by.map_or("nothing", By::name);
-                match &mut stats {
-                    None => stats = Some(head),
-                    Some(first) if first.by == head.by => first.merge(&head),
-                    Some(first) => return Err(LogError::Mixed(name(first), name(&head))),
-                }
+                all = joined(all, one.replace(head))?;
             }
-            let Some(stats) = &mut stats else { return Err(LogError::NotOurs) };
+            let Some(stats) = &mut one else { return Err(LogError::NotOurs) };
             if let Some(own) = text.strip_prefix("#[podlapse.own ") {
                 stats.read_own(own).ok_or(LogError::Line(number, "its sums cannot be read"))?;
                 continue;
@@ -109,7 +107,7 @@ impl Stats {
                 stats.read_line(&entry).map_err(|why| LogError::Line(number, why))?;
             }
         }
-        stats.ok_or(LogError::NotOurs)
+        joined(all, one)?.ok_or(LogError::NotOurs)
     }
 
     fn read_own(&mut self, text: &str) -> Option<()> {
@@ -133,6 +131,25 @@ impl Stats {
         let histogram = histogram(interval.encoded_histogram()).ok_or("its histogram cannot be read")?;
         let fits = self.entry(key).is_none_or(|entry| entry.add(&histogram));
         if fits { Ok(()) } else { Err("its histogram has values above 1 h") }
+    }
+}
+
+/// `all` and one log more.
+fn joined(all: Option<Stats>, one: Option<Stats>) -> Result<Option<Stats>, LogError> {
+    let Some(one) = one else { return Ok(all) };
+    // The sums of all come before the histograms.
+    let missing = one.entries().filter(|(_, entry)| entry.range_ns().is_some() && entry.count() == 0).count();
+    if missing > 0 {
+        return Err(LogError::CutShort(missing));
+    }
+    let name = |stats: &Stats| stats.by.map_or("nothing", By::name);
+    match all {
+        Some(all) if all.by != one.by => Err(LogError::Mixed(name(&all), name(&one))),
+        Some(mut all) => {
+            all.merge(&one);
+            Ok(Some(all))
+        }
+        None => Ok(Some(one)),
     }
 }
 

@@ -121,9 +121,14 @@ impl Stats {
                 mine.merge(entry);
             }
         }
-        self.open += other.open;
-        self.left_out += other.left_out;
-        self.lost_records += other.lost_records;
+        self.count_others(other);
+    }
+
+    /// Takes what of `other` is in no histogram. A log may claim any number.
+    fn count_others(&mut self, other: &Stats) {
+        self.open = self.open.saturating_add(other.open);
+        self.left_out = self.left_out.saturating_add(other.left_out);
+        self.lost_records = self.lost_records.saturating_add(other.lost_records);
         other.interval.into_iter().for_each(|interval| self.cover(interval));
     }
 
@@ -154,7 +159,7 @@ impl Stats {
 
     fn entry(&mut self, key: Key) -> Option<&mut Entry> {
         if self.entries.len() >= MAX_KEYS && !self.entries.contains_key(&key) {
-            self.left_out += 1;
+            self.left_out = self.left_out.saturating_add(1);
             return None;
         }
         Some(self.entries.entry(key).or_default())

@@ -25,7 +25,8 @@ impl Stats {
     pub fn rows(&self, by: Option<By>) -> Vec<Row> {
         let mut totals: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
         for (key, entry) in self.entries().filter(|(key, _)| key.stage == START) {
-            *totals.entry((&key.outcome, whole(key, by))).or_default() += entry.self_ns;
+            let total = totals.entry((&key.outcome, whole(key, by))).or_default();
+            *total = total.saturating_add(entry.self_ns);
         }
         let mut rows: Vec<Row> = Vec::new();
         let mut places: BTreeMap<(&str, &str, Option<&str>), usize> = BTreeMap::new();

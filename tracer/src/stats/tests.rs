@@ -238,6 +238,32 @@ fn logs_that_are_none() {
 }
 
 #[test]
+fn a_log_that_is_cut_between_two_lines() {
+    let log = String::from_utf8(some(None).to_log()).unwrap();
+    let lines: Vec<&str> = log.split_inclusive('\n').collect();
+    let cut = lines[..lines.len() - 2].concat();
+    let error = Stats::from_log(cut.as_bytes()).map(drop).unwrap_err().to_string();
+    assert_eq!(error, "the log is cut short: 2 of its histograms are missing");
+    // Also where another one follows that has them.
+    assert!(Stats::from_log((cut + &log).as_bytes()).is_err());
+}
+
+#[test]
+fn a_log_that_claims_any_number() {
+    let mut log = String::from_utf8(some(None).to_log()).unwrap();
+    for name in ["open", "left_out", "lost", "self_ns", "below", "above"] {
+        let (before, after) = (format!(" {name}="), format!(" {name}={}", u64::MAX));
+        let parts: Vec<&str> = log.split(&before).collect();
+        log = parts.join(&(after + " was="));
+    }
+    let stats = Stats::from_log((log.clone() + &log).as_bytes()).unwrap();
+    assert_eq!((stats.open, stats.left_out, stats.lost_records), (u64::MAX, u64::MAX, u64::MAX));
+    let mut table = Vec::new();
+    crate::export::write_stages(&mut table, &stats, None, None, crate::export::Charset::Ascii).unwrap();
+    assert!(stats.rows(Some(By::Handler)).iter().all(|row| row.total_ns == u64::MAX), "{stats:?}");
+}
+
+#[test]
 fn a_length_that_lies() {
     let (mut deflate, mut body) = (flate2::Compress::new(flate2::Compression::default(), true), Vec::with_capacity(64));
     let head = [0x1c, 0x84, 0x93, 0x13, 0xff, 0xff, 0xff, 0xff];
