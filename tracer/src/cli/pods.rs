@@ -61,8 +61,40 @@ fn query(which: &Which, hierarchies: &Hierarchies) -> Option<Query> {
         Which { container: Some(id), .. } => Some(Query::Id(id.clone())),
         // A folder below a cgroup mount, or a path from the hierarchy's root.
         Which { cgroup: Some(path), .. } => {
-            Some(Query::Cgroup(hierarchies.cgroup(Path::new(path)).unwrap_or_else(|| path.clone())))
+            let path = without_detours(path);
+            Some(Query::Cgroup(hierarchies.cgroup(Path::new(&path)).unwrap_or(path)))
         }
         _ => None,
+    }
+}
+
+/// `/a/b/..` is `/a`; in front `..` stays: from a cgroup namespace it leads to what is beside it.
+fn without_detours(path: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
+        match names.last() {
+            Some(last) if name == ".." && *last != ".." => drop(names.pop()),
+            _ => names.push(name),
+        }
+    }
+    format!("/{}", names.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_detours;
+
+    #[test]
+    fn detours() {
+        for (path, plain) in [
+            ("/kubepods/podx/c", "/kubepods/podx/c"),
+            ("/kubepods/podx/c/..", "/kubepods/podx"),
+            ("/kubepods//podx/./c/d/../..//", "/kubepods/podx"),
+            ("/../../kubepods/c/..", "/../../kubepods"),
+            ("kubepods/podx", "/kubepods/podx"),
+            ("/", "/"),
+        ] {
+            assert_eq!(without_detours(path), plain, "{path}");
+        }
     }
 }

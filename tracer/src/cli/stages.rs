@@ -207,7 +207,7 @@ impl Sink for Table {
         }
         // Lines are not wrapped meanwhile, so that each takes one row, and the last row is left to the cursor.
         let table = String::from_utf8_lossy(&table);
-        let lines: Vec<&str> = table.lines().take(height.saturating_sub(1)).collect();
+        let lines: Vec<&str> = table.lines().take(height.saturating_sub(1).max(1)).collect();
         let text = format!("{}\x1b[?7l{}\n\x1b[?7h", clear(screen.lines), lines.join("\n"));
         (screen.lines, screen.drawn) = (lines.len(), Some((Instant::now(), known)));
         output::write(text.as_bytes())
