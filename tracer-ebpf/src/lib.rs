@@ -73,6 +73,8 @@ pub mod kind {
     pub const SIGNAL: u32 = 10;
     /// [`super::Listen`]
     pub const LISTEN: u32 = 11;
+    /// [`super::Connect`]
+    pub const CONNECT: u32 = 12;
     /// User space: [`super::Clock`]
     pub const CLOCK: u32 = 64;
     /// User space: a bare [`super::Header`]; time has come this far.
@@ -451,6 +453,23 @@ pub struct Listen {
     pub port: u32,
 }
 const _: () = assert!(size_of::<Listen>() == 40);
+
+/// A TCP connect by a client of the runtime, or a child of one, came to its end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Connect {
+    /// Head: the process and thread that connected, which need not be current at the end.
+    pub header: Header,
+    /// When the first packet was sent.
+    pub start: u64,
+    /// The other end; an IPv4 address as `::ffff:a.b.c.d`, in network order.
+    pub address: [u8; 16],
+    /// Its port.
+    pub port: u32,
+    /// 1: accepted; 0: refused, timed out or given up.
+    pub accepted: u32,
+}
+const _: () = assert!(size_of::<Connect>() == 56);
 
 /// User space: one instant on both clocks.
 #[repr(C)]

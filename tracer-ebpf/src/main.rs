@@ -29,8 +29,6 @@ mod finder;
 #[cfg(target_arch = "bpf")]
 mod kernel;
 #[cfg(target_arch = "bpf")]
-mod listen;
-#[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]
 mod process;
@@ -42,6 +40,8 @@ mod signal;
 mod sockets;
 #[cfg(target_arch = "bpf")]
 mod syscalls;
+#[cfg(target_arch = "bpf")]
+mod tcp;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

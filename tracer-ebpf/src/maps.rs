@@ -26,10 +26,13 @@ static RUNTIME: Array<u32> = Array::with_max_entries(1, 0);
 static MANAGER: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(16384, 0);
-/// Clients of the runtime, kubelet among them, and their children: only their mounts are told. LRU: who ended is not
+/// Clients of the runtime, kubelet among them, and their children: only their mounts and TCP connects are told. LRU: who ended is not
 /// taken out, and a number that comes again costs a record of a mount that nobody asks for.
 #[map]
 pub(crate) static CLIENTS: LruHashMap<u32, u32> = LruHashMap::with_max_entries(1024, 0);
+/// Their TCP connects under way, by the address of the socket. LRU: one whose end was missed is not taken out.
+#[map]
+pub(crate) static CONNECTS: LruHashMap<u64, Connecting> = LruHashMap::with_max_entries(1024, 0);
 #[map]
 pub(crate) static FDS: HashMap<u64, Fd> = HashMap::with_max_entries(16384, 0);
 #[map]
@@ -48,6 +51,19 @@ pub(crate) static CALLS: LruHashMap<u64, Call> = LruHashMap::with_max_entries(81
 pub(crate) static SCRATCH: PerCpuArray<[u8; SCRATCH_LEN]> = PerCpuArray::with_max_entries(1, 0);
 
 pub(crate) const SCRATCH_LEN: usize = 4096;
+
+/// A TCP connect between its first packet and its end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Connecting {
+    pub(crate) start: u64,
+    pub(crate) address: [u8; 16],
+    /// As podlapse names the process and thread that connect.
+    pub(crate) tgid: u32,
+    pub(crate) tid: u32,
+    pub(crate) port: u32,
+    pub(crate) reserved: u32,
+}
 
 /// A syscall between its entry and its exit.
 #[repr(C)]

@@ -276,8 +276,14 @@ pub mod offset {
     pub const TCP_STATE: usize = MEMBER_COUNT + 5;
     /// `sport` of `sock:inet_sock_set_state`.
     pub const TCP_PORT: usize = MEMBER_COUNT + 6;
+    /// `oldstate` of `sock:inet_sock_set_state`.
+    pub const TCP_OLD_STATE: usize = MEMBER_COUNT + 7;
+    /// `dport` of `sock:inet_sock_set_state`.
+    pub const TCP_TO_PORT: usize = MEMBER_COUNT + 8;
+    /// `daddr_v6` of `sock:inet_sock_set_state`.
+    pub const TCP_TO_ADDRESS: usize = MEMBER_COUNT + 9;
     /// Number of offsets.
-    pub const COUNT: usize = MEMBER_COUNT + 7;
+    pub const COUNT: usize = MEMBER_COUNT + 10;
     /// An offset that this kernel does not have.
     pub const MISSING: u32 = u32::MAX;
 }

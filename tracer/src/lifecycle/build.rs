@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calls::TaskSeen;
+use super::connects::Probed;
 use super::edges;
 use super::limits::Written;
 use super::queue::Queued;
@@ -64,7 +65,10 @@ impl Lifecycle {
         }
         let calls: Vec<DraftId> = start.calls.iter().map(|call| draft.add(None, self.call_span(start, call))).collect();
         for probe in start.probes.iter().filter(|probe| probe.start.at < end) {
-            draft.add(None, self.call_span(start, probe));
+            draft.add(None, DraftSpan { aside: true, ..self.call_span(start, probe) });
+        }
+        for probed in &start.probed {
+            probed_span(draft, probed, end);
         }
         start.queued.iter().for_each(|pull| queue_span(draft, pull));
         let of = |wanted: Method, container: Option<usize>| {
@@ -119,6 +123,7 @@ impl Lifecycle {
             end: call.end.as_ref().map(|(at, _)| *at),
             observed: call.end.is_some(),
             process: None,
+            aside: false,
             call: Some(CallInfo {
                 service: call.start.service.clone(),
                 method: call.start.method.clone(),
@@ -263,8 +268,8 @@ fn exec_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, un
         end: Some(entry.at),
         observed: true,
         process: Some(process),
-        call: None,
         attributes,
+        ..DraftSpan::default()
     };
     draft.add(call.filter(|_| replied.is_none()), span);
 }
@@ -281,10 +286,28 @@ fn listen_span(draft: &mut Draft, call: Option<DraftId>, container: &Container, 
         end: Some(listen.at),
         observed: true,
         process: Some(trace::ProcessInfo { pid: listen.tgid, ..trace::ProcessInfo::default() }),
-        call: None,
         attributes: attributes.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+        ..DraftSpan::default()
     };
     draft.add(call, span);
+}
+
+/// From the first connect to the first that was accepted, where that came within the trace.
+fn probed_span(draft: &mut Draft, probed: &Probed, end: MonotonicNs) {
+    let Some(accepted) = probed.accepted.filter(|at| *at <= end) else { return };
+    let attributes = [("port", probed.port.to_string()), ("refused", probed.refused.to_string())];
+    let span = DraftSpan {
+        stage: "probe.connect".to_owned(),
+        name: format!("port {}", probed.port),
+        start: probed.first,
+        end: Some(accepted),
+        observed: true,
+        aside: true,
+        process: Some(trace::ProcessInfo { pid: probed.tgid, ..trace::ProcessInfo::default() }),
+        attributes: attributes.map(|(key, value)| (key.to_owned(), value)).into(),
+        ..DraftSpan::default()
+    };
+    draft.add(None, span);
 }
 
 fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, MonotonicNs)) {

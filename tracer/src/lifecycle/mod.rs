@@ -13,6 +13,7 @@ mod build;
 mod calls;
 pub(crate) mod cgroup;
 mod chores;
+mod connects;
 mod edges;
 mod limits;
 mod process;
@@ -25,10 +26,11 @@ mod tests;
 mod unit;
 mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::calls::{Pending, Pull};
 use self::chores::Chores;
+use self::connects::Early;
 use self::process::Processes;
 use self::queue::Pulls;
 use self::start::{Failure, Start};
@@ -93,6 +95,8 @@ pub struct Lifecycle {
     prepared: BTreeMap<PodUid, MonotonicNs>,
     /// Volumes of pods that were mounted, and no RunPodSandbox yet.
     volumes: BTreeMap<PodUid, Vec<Volume>>,
+    /// Clients' connects to addresses of no known pod.
+    early_connects: VecDeque<Early>,
     losses: Losses,
     /// The OOM killer chose a process that is of no unit.
     stray_oom: bool,
@@ -121,6 +125,7 @@ impl Lifecycle {
             netns_paths: BTreeMap::new(),
             prepared: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            early_connects: VecDeque::new(),
             losses: Losses::default(),
             stray_oom: false,
             wire_evicted: 0,

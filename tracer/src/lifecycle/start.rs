@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Losses;
+use super::connects::Probed;
 use super::queue::Queued;
 use super::state::{State, Step};
 use super::unit::{Unit, Units};
@@ -131,6 +132,8 @@ pub(super) struct Start {
     pub(super) probes: Vec<Call>,
     /// Probes that found no room.
     pub(super) more_probes: u64,
+    /// TCP probes, likewise.
+    pub(super) probed: Vec<Probed>,
     pub(super) containers: Vec<Container>,
     /// Containers that lived in the sandbox when a container's start began.
     pub(super) peers: Vec<Container>,
@@ -161,6 +164,7 @@ impl Start {
             queued: Vec::new(),
             probes: Vec::new(),
             more_probes: 0,
+            probed: Vec::new(),
             containers: Vec::new(),
             peers: Vec::new(),
             state: State::Active,

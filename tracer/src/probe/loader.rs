@@ -161,6 +161,9 @@ fn offsets(btf: &Btf, tracefs: &Tracefs) -> Result<[u32; offset::COUNT], ProbeEr
         offsets[offset::TCP_SOCK] = tracefs.field(tcp.0, tcp.1, "skaddr", 8)?;
         offsets[offset::TCP_STATE] = tracefs.field(tcp.0, tcp.1, "newstate", 4)?;
         offsets[offset::TCP_PORT] = tracefs.field(tcp.0, tcp.1, "sport", 2)?;
+        offsets[offset::TCP_OLD_STATE] = tracefs.field(tcp.0, tcp.1, "oldstate", 4)?;
+        offsets[offset::TCP_TO_PORT] = tracefs.field(tcp.0, tcp.1, "dport", 2)?;
+        offsets[offset::TCP_TO_ADDRESS] = tracefs.field(tcp.0, tcp.1, "daddr_v6", 16)?;
     }
     Ok(offsets)
 }

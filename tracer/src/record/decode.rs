@@ -1,10 +1,12 @@
 //! From ABI bytes to records. Bad bytes are an error that names the field, never a panic.
 
+use std::net::Ipv6Addr;
+
 use tracer_ebpf as abi;
 
 use super::{
-    Bytes, Cgroup, CgroupOp, CgroupWrite, Direction, Event, Exec, Exit, Listen, Namespaces, NewTask, Process, Record,
-    Role, Socket, SocketOp, Sys, Syscall,
+    Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Listen, Namespaces, NewTask, Process,
+    Record, Role, Socket, SocketOp, Sys, Syscall,
 };
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -91,6 +93,12 @@ fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         abi::kind::LISTEN => {
             Event::Listen(Listen { cgroup: CgroupId(r.u64("cgroup")?), netns: r.u32("netns")?, port: r.u32("port")? })
         }
+        abi::kind::CONNECT => Event::Connect(Connect {
+            start: MonotonicNs(r.u64("start")?),
+            address: Ipv6Addr::from(r.array::<16>("address")?).to_canonical(),
+            port: r.u32("port")?,
+            accepted: r.u32("accepted")? != 0,
+        }),
         abi::kind::CLOCK => Event::Clock { realtime: r.u64("realtime")? },
         abi::kind::TICK => Event::Tick,
         abi::kind::LOST => {

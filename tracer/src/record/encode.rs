@@ -2,6 +2,8 @@
 //!
 //! `decode(&encode(r)) == r` for every record that [`decode`](super::decode()) can give.
 
+use std::net::IpAddr;
+
 use tracer_ebpf as abi;
 
 use super::{
@@ -43,6 +45,7 @@ fn kind(event: &Event) -> u32 {
         Event::Oom { .. } => abi::kind::OOM,
         Event::Signal { .. } => abi::kind::SIGNAL,
         Event::Listen(_) => abi::kind::LISTEN,
+        Event::Connect(_) => abi::kind::CONNECT,
         Event::Clock { .. } => abi::kind::CLOCK,
         Event::Tick => abi::kind::TICK,
         Event::Lost { .. } => abi::kind::LOST,
@@ -90,6 +93,16 @@ fn event(event: &Event, w: &mut Writer<'_>) {
             w.u64(e.cgroup.0);
             w.u32(e.netns);
             w.u32(e.port);
+        }
+        Event::Connect(e) => {
+            w.u64(e.start.0);
+            let address = match e.address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            w.bytes(&address.octets());
+            w.u32(e.port);
+            w.u32(u32::from(e.accepted));
         }
         Event::Clock { realtime } => w.u64(*realtime),
         Event::Lost { counter, count } => {

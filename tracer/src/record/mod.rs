@@ -11,6 +11,7 @@ mod samples;
 mod tests;
 
 use std::fmt;
+use std::net::IpAddr;
 
 use tracer_ebpf as abi;
 pub use tracer_ebpf::Namespaces;
@@ -71,6 +72,8 @@ pub enum Event {
     },
     /// A process began to listen on a TCP socket.
     Listen(Listen),
+    /// A TCP connect of the runtime's client came to its end; the record's process is the client.
+    Connect(Connect),
     /// One instant on the realtime clock.
     Clock {
         /// Nanoseconds since the epoch.
@@ -359,6 +362,19 @@ pub struct Listen {
     pub netns: u32,
     /// Port.
     pub port: u32,
+}
+
+/// A TCP connect that came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connect {
+    /// When the first packet was sent.
+    pub start: MonotonicNs,
+    /// The other end; never IPv4 in IPv6.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u32,
+    /// Accepted; else refused, timed out or given up.
+    pub accepted: bool,
 }
 
 /// What podlapse knows of a process it found.

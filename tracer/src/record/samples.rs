@@ -77,6 +77,8 @@ pub(crate) fn samples() -> Vec<Record> {
         Event::Oom { victim: Tgid(77) },
         Event::Signal { target: Tgid(77), signal: 15, code: -6, result: 0 },
         Event::Listen(Listen { cgroup: CgroupId(4711), netns: 4_026_532_201, port: 8080 }),
+        connect("10.88.0.7", true),
+        connect("fd00::7", false),
         Event::Clock { realtime: 1_700_000_000_123_456_789 },
         Event::Tick,
         Event::Lost { counter: abi::counter::BYTES_LOST, count: 3 },
@@ -93,6 +95,11 @@ pub(crate) fn samples() -> Vec<Record> {
         Event::Unknown(4711),
     ];
     events.into_iter().map(|event| Record { at: MonotonicNs(1000), tgid: Tgid(100), tid: Tid(102), event }).collect()
+}
+
+fn connect(address: &str, accepted: bool) -> Event {
+    let address = address.parse().unwrap();
+    Event::Connect(Connect { start: MonotonicNs(990), address, port: 8080, accepted })
 }
 
 /// Any record that the decoder can give.

@@ -22,6 +22,8 @@ pub(crate) struct DraftSpan {
     pub(crate) end: Option<MonotonicNs>,
     /// Both edges are signs that were seen, not guesses.
     pub(crate) observed: bool,
+    /// Nothing waits for it: it owns no time. For spans without any below them.
+    pub(crate) aside: bool,
     pub(crate) process: Option<ProcessInfo>,
     pub(crate) call: Option<CallInfo>,
     pub(crate) attributes: BTreeMap<String, String>,
@@ -102,7 +104,7 @@ impl Draft {
         let mut top: Vec<(MonotonicNs, MonotonicNs)> = self
             .spans
             .iter()
-            .filter(|(parent, _)| parent.is_none())
+            .filter(|(parent, span)| parent.is_none() && !span.aside)
             .map(|(_, span)| (span.start, span.end.unwrap_or(end)))
             .collect();
         top.sort_unstable();
@@ -129,7 +131,13 @@ impl Draft {
         let placed = self.place(start, total);
         let nodes: Vec<Node> =
             placed.iter().map(|p| Node { parent: p.parent, start: p.start, end: p.end.unwrap_or(p.limit) }).collect();
-        let (shares, left) = partition(total, &nodes);
+        // Of no length, so that others own its time.
+        let owner = |(node, place): (&Node, &Placed)| Node {
+            end: if place.span.aside { node.start } else { node.end },
+            ..*node
+        };
+        let owners: Vec<Node> = nodes.iter().zip(&placed).map(owner).collect();
+        let (shares, left) = partition(total, &owners);
 
         let mut leaf = vec![true; placed.len()];
         nodes.iter().filter_map(|node| node.parent).for_each(|parent| leaf[parent] = false);

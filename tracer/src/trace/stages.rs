@@ -107,6 +107,11 @@ pub const STAGES: &[Stage] = &[
     ),
     stage("poststart", Edges::Signs, "ExecSync of a PostStart hook, request to response"),
     stage("probe.exec", Edges::Signs, "ExecSync of a probe while the start is not over, request to response"),
+    stage(
+        "probe.connect",
+        Edges::Signs,
+        "a client of the runtime connects to a port of the pod, first try to accepted",
+    ),
 ];
 
 /// The stages of calls, for which a leading `*` stands.

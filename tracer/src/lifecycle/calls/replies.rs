@@ -23,8 +23,10 @@ impl Lifecycle {
                 }
             }
             About::Status(start) => {
-                if let (Some(start), Some(ip)) = (self.starts.get_mut(&start), text(fields, Field::PodIp)) {
-                    start.pod.ip = Some(ip).filter(|ip| !ip.is_empty());
+                let Some(ip) = text(fields, Field::PodIp).filter(|ip| !ip.is_empty()) else { return };
+                if let Some(start) = self.starts.get_mut(&start) {
+                    start.pod.ip = Some(ip.clone());
+                    self.address_known(&ip);
                 }
             }
             About::Version => {

@@ -88,8 +88,8 @@ impl<'a> Edges<'a> {
             end,
             observed,
             process,
-            call: None,
             attributes: errno.map(|errno| ("errno".to_owned(), errno.to_string())).into_iter().collect(),
+            ..DraftSpan::default()
         };
         self.in_window(start).then(|| self.draft.add(parent, span))
     }

@@ -47,6 +47,7 @@ impl Lifecycle {
                 }
             }
             Event::Listen(listen) => self.listen(at, tgid, *listen),
+            Event::Connect(connect) => self.connect(at, tgid, *connect),
             Event::Clock { realtime } => self.clock = Some((at, *realtime)),
             Event::Lost { counter, count } => self.lost(*counter, *count),
             Event::Node(pairs) => self.node(pairs),

@@ -2,6 +2,7 @@
 
 mod after_exec;
 mod chores;
+mod connects;
 mod containerd;
 mod dsl;
 mod failures;
