@@ -47,7 +47,7 @@ pub(crate) fn write_exit(ctx: TracePointContext) -> u32 {
         return 0;
     }
     let Some(call) = maps::take_call(id, kernel::nr(&ctx)) else { return 0 };
-    if call.kind == fd_kind::CGROUP {
+    if call.kind == fd_kind::CGROUP || call.kind == fd_kind::LABEL {
         cgroup_files::written(&call, kernel::ret(&ctx));
     }
     0

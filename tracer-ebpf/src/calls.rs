@@ -24,7 +24,8 @@ pub(crate) fn fd_enter(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// write: of the runtime, to cgroup files by the processes that work for it, and to those of pods by PID 1.
+/// write: of the runtime, to cgroup files and security attributes by the processes that work for it, and to the cgroup
+/// files of pods by PID 1.
 #[tracepoint]
 pub(crate) fn write_enter(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
@@ -33,13 +34,17 @@ pub(crate) fn write_enter(ctx: TracePointContext) -> u32 {
         watched(&ctx, id);
         return 0;
     }
-    let wanted = if maps::is_manager(tgid) {
-        cgroup_files::is_of_pod(kernel::arg::<0>(&ctx))
+    let kind = if maps::is_manager(tgid) {
+        if cgroup_files::is_of_pod(kernel::arg::<0>(&ctx)) { fd_kind::CGROUP } else { 0 }
+    } else if is_helper(tgid) {
+        cgroup_files::kind_of(kernel::arg::<0>(&ctx))
     } else {
-        is_helper(tgid) && cgroup_files::is_one(kernel::arg::<0>(&ctx))
+        0
     };
-    if wanted && let Some(spec) = SPECS.get(kernel::nr(&ctx)) {
-        begin(&ctx, id, 0, fd_kind::CGROUP, spec);
+    if kind != 0
+        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
+    {
+        begin(&ctx, id, 0, kind, spec);
     }
     0
 }

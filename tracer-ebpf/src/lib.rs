@@ -386,7 +386,8 @@ pub mod cgroup_op {
     pub const ATTACH: u32 = 3;
 }
 
-/// A tracked runtime process wrote to a file of a cgroup file system; directory name, file name and value follow.
+/// A tracked runtime process wrote to a file of a cgroup file system; directory name, file name and value follow. Or to
+/// a security attribute below `/proc/PID/attr`; then there is no cgroup and no value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CgroupWrite {

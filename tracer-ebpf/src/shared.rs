@@ -104,6 +104,8 @@ pub mod fd_kind {
     pub const LISTENER: u32 = 2;
     /// A file of a cgroup file system; never in the `FDS` map, only in a call under way.
     pub const CGROUP: u32 = 3;
+    /// A security attribute below `/proc/PID/attr`; likewise.
+    pub const LABEL: u32 = 4;
 }
 
 /// A connection's running offsets.

@@ -37,7 +37,7 @@ impl Writes {
         if self.0.len() >= MAX_WRITES {
             return false;
         }
-        let errno = (write.ret < 0).then(|| i32::try_from(write.ret.unsigned_abs()).unwrap_or(i32::MAX));
+        let errno = write.errno();
         let (file, value) = (write.file.clone(), write.value.trim_end().to_owned());
         self.0.push(Written { at, exit: write.exit, file, value, errno, pid, comm });
         true

@@ -336,7 +336,7 @@ pub struct Cgroup {
     pub path: String,
 }
 
-/// A cgroup file was written.
+/// A cgroup file was written, or a security attribute (directory `attr` or `apparmor`), whose value is not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupWrite {
     /// Exit of the write; the record's time is its entry.
@@ -351,6 +351,18 @@ pub struct CgroupWrite {
     pub file: String,
     /// Value.
     pub value: String,
+}
+
+impl CgroupWrite {
+    /// The errno of a failure.
+    pub fn errno(&self) -> Option<i32> {
+        (self.ret < 0).then(|| i32::try_from(self.ret.unsigned_abs()).unwrap_or(i32::MAX))
+    }
+
+    /// Whether it was a security attribute.
+    pub fn is_label(&self) -> bool {
+        self.cgroup.0 == 0 && matches!(self.dir.as_str(), "attr" | "apparmor")
+    }
 }
 
 /// A process began to listen on a TCP socket.

@@ -85,6 +85,7 @@ pub const STAGES: &[Stage] = &[
     stage("*.oci.create.pivot", Edges::Signs, "pivot_root to the umount of the old root"),
     stage("*.oci.create.state", Edges::Signs, "init is ready; runc saves the container's state"),
     stage("*.oci.create.privileges", Edges::Signs, "init gives up privileges: no_new_privs, capabilities, user"),
+    stage("*.oci.create.lsm", Edges::Signs, "first to last write in a row of init's AppArmor or SELinux label"),
     stage("*.oci.create.seccomp", Edges::Signs, "the seccomp filter is compiled and installed"),
     stage("*.oci.create.finish", Edges::Signs, "init's last step to the exit of runtime create"),
     stage("*.oci.fifo_wait", Edges::Signs, "created, not yet told to start"),

@@ -7,10 +7,11 @@
 //! | `.mounts` | first mount call, or device node, of init in a row | last one |
 //! | `.limits` | entry of the first write to a file of the cgroup in a row | exit of the last |
 //! | `.sync` | init's mounts, or the limits | the limits, or init's next step: one tells the other to go on |
+//! | `.lsm` | entry of init's first write of its exec label in a row | exit of the last |
 //! | `.pivot` | entry of pivot_root | exit of init's next umount2 |
 //! | `.state` | what came before: init is ready | rename of `create`'s `state.json` (runc: `saveState`) |
 //! | `.privileges` | init's first prctl of its privileges, or capset, in a row | last one |
-//! | `.seccomp` | `.state` or `.privileges`: the filter is compiled | the call that installs it |
+//! | `.seccomp` | `.state`, `.lsm` or `.privileges`: the filter is compiled | the call that installs it |
 //! | `.seccomp` (crun) | `create`'s question for the modes: it compiles the filter for init | init's next step |
 //! | `.finish` | init's last step | exit of `create`: init waits at the fifo, the pid file is written |
 
@@ -30,6 +31,7 @@ const FILTER: u64 = 1;
 enum Act {
     Mounts,
     Limits,
+    Label,
     Pivot,
     State,
     Privileges,
@@ -87,11 +89,13 @@ impl Sequence<'_> {
                 Act::Mounts if rooted => part("oci.create.mounts", "masked paths", step.interval),
                 Act::Mounts => part("oci.create.mounts", "mounts", step.interval),
                 Act::Limits => part("oci.create.limits", "cgroup limits", step.interval),
+                Act::Label => part("oci.create.lsm", "security label", step.interval),
                 Act::Pivot => part("oci.create.pivot", "pivot_root", step.interval),
                 Act::State => part("oci.create.state", "save state", whole),
                 Act::Privileges => part("oci.create.privileges", "privileges", step.interval),
                 Act::Seccomp => {
-                    let alone = before.is_some_and(|step| matches!(step.act, Act::State | Act::Privileges));
+                    let alone =
+                        before.is_some_and(|step| matches!(step.act, Act::State | Act::Label | Act::Privileges));
                     part("oci.create.seccomp", "seccomp filter", if alone { whole } else { step.interval });
                 }
                 Act::Compile => {
@@ -117,7 +121,10 @@ impl Sequence<'_> {
         let mut pivoting = false;
         for sign in self.signs.iter().filter(|sign| self.after.is_none_or(|after| sign.enter >= after)) {
             let Some(act) = self.act(sign, &mut pivoting) else { continue };
-            let errno = syscall(sign).and_then(Syscall::errno);
+            let errno = match &sign.what {
+                What::CgroupWrite(write) if act == Act::Label => write.errno(),
+                _ => syscall(sign).and_then(Syscall::errno),
+            };
             match steps.last_mut().filter(|last| last.act == act) {
                 Some(last) => {
                     last.interval.end = last.interval.end.max(Some(sign.exit));
@@ -134,8 +141,13 @@ impl Sequence<'_> {
 
     /// Between pivot_root and the umount of the old root all that init does is part of the pivot.
     fn act(&self, sign: &Sign, pivoting: &mut bool) -> Option<Act> {
-        if matches!(&sign.what, What::CgroupWrite(write) if !is_membership(&write.file)) {
-            return Some(Act::Limits);
+        if let What::CgroupWrite(write) = &sign.what {
+            // That of its keys (`keycreate`) is set much earlier, and in no time.
+            let label = Some(sign.tgid) == self.init && matches!(write.file.as_str(), "exec" | "current");
+            return match write.is_label() {
+                true => label.then_some(Act::Label),
+                false => (!is_membership(&write.file)).then_some(Act::Limits),
+            };
         }
         let call = syscall(sign)?;
         let done = call.ret >= 0;

@@ -8,6 +8,7 @@ mod dsl;
 mod failures;
 mod identity;
 mod kinds;
+mod labels;
 mod limits;
 mod properties;
 mod queue;

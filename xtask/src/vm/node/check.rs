@@ -27,6 +27,7 @@ pub(super) fn start(trace: &Value, truth: &Value) -> Result<String> {
     ensure!(stages.iter().any(|stage| stage["stage"] == "kubelet.prepare"), "no kubelet.prepare");
     joins(trace, "sandbox", 1)?;
     joins(trace, "container.start", real.len())?;
+    labels(trace, "container.start", real.len())?;
     Ok(format!("named {:.1} % of {:.1} s", named as f64 * 100.0 / total as f64, total as f64 / 1e9))
 }
 
@@ -80,6 +81,17 @@ fn joins(trace: &Value, call: &str, count: usize) -> Result<()> {
         let parent = spans.iter().find(|span| span["id"] == join["parent"]);
         let parent = parent.map_or(&Value::Null, |span| &span["stage"]);
         ensure!(*parent == format!("{call}.oci.create"), "{stage} is below {parent}");
+    }
+    Ok(())
+}
+
+/// The node has AppArmor, and the runtime a profile of its own for containers: each init takes its label.
+fn labels(trace: &Value, call: &str, count: usize) -> Result<()> {
+    let stage = format!("{call}.oci.create.lsm");
+    let labels: Vec<&Value> = list(trace, "spans")?.iter().filter(|span| span["stage"] == stage.as_str()).collect();
+    ensure!(labels.len() == count, "{} spans of {stage}, not {count}", labels.len());
+    for label in labels {
+        ensure!(label["end_ns"].as_u64() > label["start_ns"].as_u64(), "no time passes in {label}");
     }
     Ok(())
 }
