@@ -103,7 +103,8 @@ Examples:
 const PODS: &str = "\
 Nothing is attached and nothing changed: the runtime is asked over the CRI, the rest is read from /proc and the cgroup \
 files. In the table, OWN NAMESPACES are those that a container does not share with its sandbox, and a sandbox not with \
-the node; what is unknown is left empty, - is no limit.
+the node; what is unknown is left empty, - is no limit. Columns for which there is no room (80 where stdout is no \
+terminal; COLUMNS=200 says otherwise) are left out; -o json has everything.
 
 Examples:
   podlapse pods                             all pods of the runtimes that answer

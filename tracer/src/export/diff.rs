@@ -1,12 +1,16 @@
 //! Two traces, stage by stage: as a table and as JSON.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::Serialize;
 
 use super::time::duration;
 use super::{Charset, grid};
 use crate::stats::{Change, StageTimes};
+
+/// What a narrow screen does without, in this order: the four columns of wall, B/A.
+const SPARE: [Range<usize>; 2] = [4..8, 3..4];
 
 /// What is said of one of two traces.
 #[derive(Clone, Debug, Serialize)]
@@ -42,7 +46,7 @@ pub fn write_diff(
     let total = |side: &DiffSide| Some(StageTimes { self_ns: side.total_ns, wall_ns: side.total_ns, count: 1 });
     table.push(line(&Change { stage: "total".into(), a: total(a), b: total(b) }, charset));
     table.extend(changes.iter().map(|change| line(change, charset)));
-    for line in grid::lines(&table, 1, width, charset) {
+    for line in grid::lines(&table, 1, width, &SPARE, charset) {
         writeln!(out, "{line}")?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -13,8 +14,14 @@ use crate::stats::{By, Pair, Row, Stats, pairs};
 /// What a table shows of a distribution, beside its minimum and maximum.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
+/// What a narrow screen does without, in this order: p99.9, min, p90, max.
+const SPARE: [Range<usize>; 4] = [5..6, 1..2, 3..4, 6..7];
+
 /// What two tables are compared by.
 const COMPARED: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
+
+/// What a narrow screen does without, in this order: p90, p99.
+const SPARE_COMPARED: [Range<usize>; 2] = [5..8, 8..11];
 
 /// Writes the table.
 ///
@@ -35,7 +42,7 @@ pub fn write_stages(
         let mut table =
             vec![head(by, ["count", "min"].into_iter().chain(QUANTILES.map(|q| q.0)).chain(["max", "share"]))];
         table.extend(rows.iter().map(|row| line(row, by, charset)));
-        for line in grid::lines(&table, if by.is_some() { 2 } else { 1 }, width, charset) {
+        for line in grid::lines(&table, if by.is_some() { 2 } else { 1 }, width, &SPARE, charset) {
             writeln!(out, "{line}")?;
         }
     }
@@ -103,7 +110,7 @@ pub fn write_comparison(
         let columns: Vec<String> = ["count A".to_owned(), "B".into()].into_iter().chain(columns).collect();
         let mut table = vec![head(by, columns.iter().map(String::as_str))];
         table.extend(pairs.iter().filter_map(|pair| compared(pair, by, charset)));
-        for line in grid::lines(&table, if by.is_some() { 2 } else { 1 }, width, charset) {
+        for line in grid::lines(&table, if by.is_some() { 2 } else { 1 }, width, &SPARE_COMPARED, charset) {
             writeln!(out, "{line}")?;
         }
     }

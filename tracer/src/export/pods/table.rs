@@ -55,7 +55,7 @@ pub fn write_table(out: &mut dyn Write, pods: &[Pod], tree: &Tree) -> io::Result
     }
     let shown = fit(&rows, tree.width);
     let cells = |row: &Row| shown.iter().map(|(column, width)| tree.charset.shorten(&row[*column], *width)).collect();
-    let lines = grid::lines(&rows.iter().map(cells).collect::<Vec<_>>(), COLUMNS.len(), None, tree.charset);
+    let lines = grid::lines(&rows.iter().map(cells).collect::<Vec<_>>(), COLUMNS.len(), None, &[], tree.charset);
     for (number, (line, row)) in lines.iter().zip(&rows).enumerate() {
         let style = match (tree.colour, number) {
             (false, _) => Style::new(),
