@@ -8,7 +8,7 @@ use super::command::Command;
 use super::output::Output;
 use super::plan::Plan;
 use super::run::{Ending, Limits, Run, Summary};
-use super::say::Say;
+use super::say::{ATTACHING, Say};
 use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::probe::{self, Options, Session, Status};
@@ -30,6 +30,7 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;
     }
+    Say::plain().line(ATTACHING);
     let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
     watch(plan, kernel).await
 }

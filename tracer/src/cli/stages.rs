@@ -10,7 +10,7 @@ use super::args::{Histograms, Stages};
 use super::live::Kernel;
 use super::output::{self, OutputError};
 use super::run::{Ending, Limits, Run, Sink};
-use super::say::Say;
+use super::say::{ATTACHING, Say};
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::{Charset, write_comparison, write_comparison_json, write_stages, write_stages_json};
@@ -89,6 +89,7 @@ async fn compare(args: &Stages, a: &Path, b: &Path) -> Result<Done, Failure> {
 /// This node's starts from now on.
 async fn live(args: &Stages, sink: &mut Table) -> Result<(), Failure> {
     let stop = stop::on_signal().map_err(Failure::Signals)?;
+    Say::plain().line(ATTACHING);
     let mut kernel = Session::attach(Options { socket: args.socket.0.clone() }).await?;
     let watched = args.output == Histograms::Table && std::io::stdout().is_terminal();
     let say = if watched { Say::plain() } else { Say::live() };

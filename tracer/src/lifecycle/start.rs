@@ -311,6 +311,8 @@ impl Start {
                 _ if stopped => {
                     ("sandbox_stopped", "the sandbox was stopped before init ran the entrypoint".to_owned())
                 }
+                // A signal that comes in the middle of an execve makes it fail: the signal is the cause.
+                (Some(_), Some((_, exit))) if exit.signal.is_some() => ("exited_before_exec", died_of(exit)),
                 (Some(entry), _) => {
                     let errno = entry.errno.unwrap_or_default();
                     ("exec_failed", format!("exec of {} failed with errno {errno}", entry.path))

@@ -74,6 +74,23 @@ fn dying(failing_exec: bool) -> Stream {
     s
 }
 
+/// SIGKILL in the middle of an execve makes it fail with EAGAIN: what counts is the signal.
+#[test]
+fn the_entrypoint_is_killed_in_its_execve() {
+    let mut s = dying(true);
+    for (_, item) in &mut s.items {
+        if let Item::Record(record) = item
+            && let Event::Exit(exit) = &mut record.event
+            && exit.status == Some(255)
+        {
+            (exit.status, exit.signal) = (None, Some(9));
+        }
+    }
+    let verdict = s.feed(Config::default())[0].verdict.clone().unwrap();
+    assert_eq!(verdict.reason, "exited_before_exec");
+    assert_eq!(verdict.message, "init was ended by signal 9 before it ran the entrypoint");
+}
+
 #[test]
 fn the_entrypoint_fails_to_exec() {
     check(
