@@ -1,6 +1,6 @@
 //! From ABI bytes to records. Bad bytes are an error that names the field, never a panic.
 
-use std::net::Ipv6Addr;
+use core::net::Ipv6Addr;
 
 use tracer_ebpf as abi;
 

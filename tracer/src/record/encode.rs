@@ -2,7 +2,7 @@
 //!
 //! `decode(&encode(r)) == r` for every record that [`decode`](super::decode()) can give.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use tracer_ebpf as abi;
 

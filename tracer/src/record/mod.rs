@@ -10,8 +10,8 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 
 use tracer_ebpf as abi;
 pub use tracer_ebpf::Namespaces;
