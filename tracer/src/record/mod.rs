@@ -247,7 +247,7 @@ pub struct Syscall {
 impl Syscall {
     /// The errno of a failure.
     pub fn errno(&self) -> Option<i32> {
-        (self.ret < 0).then(|| i32::try_from(self.ret.unsigned_abs()).unwrap_or(i32::MAX))
+        errno_of(self.ret)
     }
 }
 
@@ -353,10 +353,15 @@ pub struct CgroupWrite {
     pub value: String,
 }
 
+/// The errno in the result of a syscall that failed.
+fn errno_of(ret: i64) -> Option<i32> {
+    (ret < 0).then(|| i32::try_from(ret.unsigned_abs()).unwrap_or(i32::MAX))
+}
+
 impl CgroupWrite {
     /// The errno of a failure.
     pub fn errno(&self) -> Option<i32> {
-        (self.ret < 0).then(|| i32::try_from(self.ret.unsigned_abs()).unwrap_or(i32::MAX))
+        errno_of(self.ret)
     }
 
     /// Whether it was a security attribute.
