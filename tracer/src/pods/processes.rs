@@ -102,7 +102,7 @@ fn process(proc: &Proc, pid: u32) -> Option<Process> {
     let process = Process {
         parent: Tgid(stat.parent),
         ns_pids: ns_pids(&text("status")?),
-        cgroups: memberships(&text("cgroup")?),
+        cgroups: proc.cgroups(pid)?.into_iter().map(membership).collect(),
         // Its own pid namespace, not that of its children.
         namespaces: Namespaces { pid: proc.namespace(pid, "pid"), ..proc.namespaces(pid) },
         oom_score_adj: text("oom_score_adj").and_then(|text| text.trim().parse().ok()),
@@ -112,12 +112,11 @@ fn process(proc: &Proc, pid: u32) -> Option<Process> {
     self::stat(proc, pid).is_some_and(|now| now.alive && now.started == stat.started).then_some(process)
 }
 
-/// proc_pid_stat(5): state is field 3, ppid 4, starttime 22. The name is in parentheses and may itself hold some.
+/// proc_pid_stat(5): state is field 3, ppid 4, starttime 22.
 fn stat(proc: &Proc, pid: u32) -> Option<Stat> {
-    let text = proc.text(pid, "stat")?;
-    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
-    let alive = !matches!(fields.next()?, "Z" | "X");
-    Some(Stat { alive, parent: fields.next()?.parse().ok()?, started: fields.nth(17)?.parse().ok()? })
+    let fields = proc.stat(pid)?;
+    let alive = !matches!(fields.first()?.as_str(), "Z" | "X");
+    Some(Stat { alive, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
 }
 
 fn ns_pids(status: &str) -> Vec<u32> {
@@ -125,15 +124,10 @@ fn ns_pids(status: &str) -> Vec<u32> {
     line.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// cgroups(7): hierarchy-ID:controllers:path.
-fn memberships(text: &str) -> Vec<Membership> {
-    let membership = |line: &str| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        // What was removed while a process is in it.
-        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        Some(Membership { controllers: controllers.to_owned(), path: path.to_owned() })
-    };
-    text.lines().filter_map(membership).collect()
+fn membership((controllers, path): (String, String)) -> Membership {
+    // What was removed while a process is in it.
+    let path = path.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(path);
+    Membership { controllers, path }
 }
 
 fn shim(argv: &[String]) -> Shim {

@@ -47,9 +47,13 @@ impl Proc {
 
     /// Parent of a process.
     pub(crate) fn parent(&self, pid: u32) -> Option<u32> {
+        self.stat(pid)?.get(1)?.parse().ok()
+    }
+
+    /// proc_pid_stat(5) from field 3, the state, on: the name before it is in parentheses and may itself hold some.
+    pub(crate) fn stat(&self, pid: u32) -> Option<Vec<String>> {
         let stat = self.text(pid, "stat")?;
-        // The name is in parentheses and may itself hold some.
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+        Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
     }
 
     /// Arguments.
@@ -69,19 +73,20 @@ impl Proc {
 
     /// Path of the cgroup in the default hierarchy, or else in the pids or memory one.
     pub(crate) fn cgroup(&self, pid: u32) -> String {
-        let text = self.text(pid, "cgroup").unwrap_or_default();
-        let lines: Vec<[&str; 2]> = text
-            .lines()
-            .filter_map(|line| {
-                let (_, rest) = line.split_once(':')?;
-                let (controllers, path) = rest.split_once(':')?;
-                Some([controllers, path])
-            })
-            .collect();
-        let of = |wanted: &str| lines.iter().find(|[names, _]| names.split(',').any(|name| name == wanted));
+        let all = self.cgroups(pid).unwrap_or_default();
+        let of = |wanted: &str| all.iter().find(|(names, _)| names.split(',').any(|name| name == wanted));
         // With v1 controllers the default hierarchy is often left alone: its path is then the root's.
-        let found = of("").filter(|[_, path]| *path != "/").or_else(|| of("pids")).or_else(|| of("memory"));
-        found.or_else(|| of("")).map(|[_, path]| (*path).to_owned()).unwrap_or_default()
+        let found = of("").filter(|(_, path)| path != "/").or_else(|| of("pids")).or_else(|| of("memory"));
+        found.or_else(|| of("")).map(|(_, path)| path.clone()).unwrap_or_default()
+    }
+
+    /// cgroups(7), `/proc/PID/cgroup`: controllers and path in each hierarchy.
+    pub(crate) fn cgroups(&self, pid: u32) -> Option<Vec<(String, String)>> {
+        let membership = |line: &str| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            Some((controllers.to_owned(), path.to_owned()))
+        };
+        Some(self.text(pid, "cgroup")?.lines().filter_map(membership).collect())
     }
 
     /// Inode numbers of the namespaces; 0 where unreadable.
