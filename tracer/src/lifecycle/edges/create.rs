@@ -47,13 +47,9 @@ impl<'a> Edges<'a> {
         let after = joined.max(entered.map(|(_, last)| last));
         let mut hooks = self.runs(|kind| *kind == Kind::Hook);
         hooks.retain(|run| run.first_exec().is_some_and(|at| at >= from && at <= to));
-        for part in (Sequence { create, init, after, signs: &signs }).parts() {
-            // Hooks run between the limits and what follows: the time is theirs then.
-            let hooked =
-                |run: &&Run| run.first_exec() >= Some(part.interval.start) && run.first_exec() <= part.interval.end;
-            if part.stage != "oci.create.sync" || !hooks.iter().any(hooked) {
-                self.span(parent, part.stage, part.name, part.interval, None);
-            }
+        let hooked: Vec<MonotonicNs> = hooks.iter().filter_map(|run| run.first_exec()).collect();
+        for part in (Sequence { create, init, after, hooks: &hooked, signs: &signs }).parts() {
+            self.span(parent, part.stage, part.name, part.interval, None);
         }
         for run in hooks {
             let name = run.execs.first().map_or("hook", |exec| basename(&exec.filename));

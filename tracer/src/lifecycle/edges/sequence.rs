@@ -59,6 +59,8 @@ pub(super) struct Sequence<'a> {
     pub(super) init: Option<Tgid>,
     /// When init's namespaces were made and its cgroup was joined.
     pub(super) after: Option<MonotonicNs>,
+    /// When hooks were executed: they run between the limits and what follows.
+    pub(super) hooks: &'a [MonotonicNs],
     /// In the order of time.
     pub(super) signs: &'a [&'a Sign],
 }
@@ -82,6 +84,7 @@ impl Sequence<'_> {
             let turn = (before.map(|step| step.act), step.act);
             if let (Some(Act::Mounts), Act::Limits) | (Some(Act::Limits), Act::Mounts | Act::Pivot) = turn
                 && whole.start <= step.interval.start
+                && !self.hooks.iter().any(|at| *at >= whole.start && *at <= step.interval.start)
             {
                 part("oci.create.sync", "sync with init", Interval::seen(whole.start, step.interval.start));
             }
