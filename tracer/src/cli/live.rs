@@ -4,11 +4,12 @@ use std::io;
 
 use tracer_ebpf::mark;
 
+use super::args::Socket;
 use super::command::Command;
 use super::output::Output;
 use super::plan::Plan;
 use super::run::{Ending, Limits, Run, Summary};
-use super::say::{ATTACHING, Say};
+use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::probe::{self, Options, Session, Status};
@@ -30,9 +31,13 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;
     }
-    Say::plain().line(ATTACHING);
-    let kernel = Session::attach(Options { socket: plan.live.socket.0.clone() }).await?;
-    watch(plan, kernel).await
+    watch(plan, attach(&plan.live.socket).await?).await
+}
+
+/// Attaches. On a busy node that takes seconds, in which a start would not be seen.
+pub(super) async fn attach(socket: &Socket) -> Result<Session, Failure> {
+    Say::plain().line("attaching; starts count from the next line on");
+    Ok(Session::attach(Options { socket: socket.0.clone() }).await?)
 }
 
 impl Kernel for Session {

@@ -6,9 +6,6 @@ use crate::engine::Update;
 use crate::export::{Charset, duration};
 use crate::trace::{StartKind, Trace};
 
-/// What is said while a start would not be seen yet: on a busy node that takes seconds.
-pub(super) const ATTACHING: &str = "attaching; starts count from the next line on";
-
 /// Says things.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Say {

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::args::{Histograms, Stages};
-use super::live::Kernel;
+use super::live::{self, Kernel};
 use super::output::{self, OutputError};
 use super::run::{Ending, Limits, Run, Sink};
-use super::say::{ATTACHING, Say};
+use super::say::Say;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::{Charset, write_comparison, write_comparison_json, write_stages, write_stages_json};
-use crate::probe::{Options, Session};
 use crate::recording::{ReadError, Reader, Selection};
 use crate::stats::{By, LOG_MAGIC, LogError, Stats};
 use crate::trace::Trace;
@@ -89,8 +88,7 @@ async fn compare(args: &Stages, a: &Path, b: &Path) -> Result<Done, Failure> {
 /// This node's starts from now on.
 async fn live(args: &Stages, sink: &mut Table) -> Result<(), Failure> {
     let stop = stop::on_signal().map_err(Failure::Signals)?;
-    Say::plain().line(ATTACHING);
-    let mut kernel = Session::attach(Options { socket: args.socket.0.clone() }).await?;
+    let mut kernel = live::attach(&args.socket).await?;
     let watched = args.output == Histograms::Table && std::io::stdout().is_terminal();
     let say = if watched { Say::plain() } else { Say::live() };
     say.line(&format!("attached to {}; counting pod starts (Ctrl-C prints what is known)", kernel.describe()));
