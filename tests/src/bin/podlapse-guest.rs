@@ -4,9 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use podlapse_tests::cri::{Container, Cri, Pod, pid_of};
 use podlapse_tests::{image, slice};
@@ -90,18 +89,18 @@ impl Start {
 
         let mut containers = Vec::new();
         if self.init {
+            // Its pid is gone before it can be asked for.
             let init = Container::new("init").command(&["/bin/true"]);
-            let id = run(&mut cri, &sandbox, &pod, &init).await?;
-            ended(&mut cri, &id).await?;
+            let (id, _) = cri.create_container(&sandbox, &pod, &init).await.ok("CreateContainer")?;
+            cri.start_container(&id).await.ok("StartContainer")?;
+            let code = cri.ended(&id).await?;
+            ensure!(code == 0, "container init exited with {code}");
             containers.push(json!({ "name": "init", "id": id }));
         }
         for number in 1..=self.apps {
-            let mut app = Container::new(&format!("app-{number}"));
-            (app.limits.cpu_quota, app.limits.memory) = (50_000, 128 << 20);
-            let id = run(&mut cri, &sandbox, &pod, &app).await?;
-            let (status, _) = cri.container_status(&id, true).await.ok("ContainerStatus")?;
-            let pid = pid_of(status.info.into_iter().collect())?;
-            containers.push(process(json!({ "name": app.name, "id": id }), pid)?);
+            let app = Container::new(&format!("app-{number}")).limited();
+            let app = cri.start_container_in(&pod, &sandbox, &app).await?;
+            containers.push(process(json!({ "name": app.name, "id": app.id }), app.pid)?);
         }
         let started = json!({ "name": pod.name, "uid": pod.uid, "containers": containers });
         let mut started = process(started, pid)?;
@@ -112,29 +111,6 @@ impl Start {
             slice::remove(&pod.cgroup_parent)?;
         }
         Ok(())
-    }
-}
-
-async fn run(cri: &mut Cri, sandbox: &str, pod: &Pod, container: &Container) -> Result<String> {
-    let (id, _) = cri.create_container(sandbox, pod, container).await.ok("CreateContainer")?;
-    cri.start_container(&id).await.ok("StartContainer")?;
-    Ok(id)
-}
-
-/// Waits for a container to exit with 0.
-async fn ended(cri: &mut Cri, id: &str) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let (status, _) = cri.container_status(id, false).await.ok("ContainerStatus")?;
-        let status = status.status.context("a status without a status")?;
-        if status.finished_at > 0 {
-            ensure!(status.exit_code == 0, "container {id} exited with {}", status.exit_code);
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("container {id} did not end within 60 s");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
