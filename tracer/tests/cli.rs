@@ -3,35 +3,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn podlapse(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
-    command.args(arguments).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("COLUMNS");
-    command
-}
+mod program;
 
-fn run(arguments: &[&str]) -> Output {
-    podlapse(arguments).output().unwrap()
-}
-
-/// Runs podlapse and expects its exit code, nothing on stdout, and all of `says` on stderr.
-fn fails(arguments: &[&str], code: i32, says: &[&str]) {
-    let output = run(arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-    assert!(output.stdout.is_empty(), "{arguments:?}");
-    for word in says {
-        assert!(stderr.contains(word), "{arguments:?} does not say {word:?}: {stderr}");
-    }
-    assert!(!stderr.contains("panicked"), "{stderr}");
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use program::{fails, podlapse, run, text};
 
 #[test]
 fn wrong_usage_is_2() {

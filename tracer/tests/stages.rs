@@ -4,16 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-const START: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/start-v1.plr");
+mod program;
 
-fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
-    command.args(arguments).stdin(Stdio::null()).output().unwrap()
-}
+use program::{fails, podlapse, run, text};
+
+const START: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/start-v1.plr");
 
 fn stdout(arguments: &[&str]) -> Vec<u8> {
     let output = run(arguments);
@@ -23,17 +22,6 @@ fn stdout(arguments: &[&str]) -> Vec<u8> {
 
 fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&stdout(&[arguments, &["-o", "json"]].concat())).unwrap()
-}
-
-fn fails(arguments: &[&str], says: &str) {
-    let output = run(arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{arguments:?}");
-    assert!(stderr.contains(says), "{arguments:?} does not say {says:?}: {stderr}");
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// `stages -o hdr` of the recorded start, as a file.
@@ -109,7 +97,7 @@ fn broken_down() {
         assert_eq!(json(&["stages", "--from", text(&log)])["rows"], json(&["stages", "--from", START])["rows"], "{by}");
     }
     let plain = log(dir.path(), "plain", &[]);
-    fails(&["stages", "--from", text(&plain), "--by", "image"], "was made without --by image");
+    fails(&["stages", "--from", text(&plain), "--by", "image"], 1, &["was made without --by image"]);
 }
 
 #[test]
@@ -147,15 +135,15 @@ fn files_that_hold_no_stages() {
         fs::write(&path, content).unwrap();
         path
     };
-    fails(&["stages", "--from", text(&dir.path().join("absent"))], "absent: No such file");
-    fails(&["stages", "--from", text(&file("script", b"#!/bin/sh\n"))], "not a podlapse recording");
-    fails(&["stages", "--from", START, text(&file("foreign", b"#[StartTime: 1.0 (x)]\n"))], "foreign");
+    fails(&["stages", "--from", text(&dir.path().join("absent"))], 1, &["absent: No such file"]);
+    fails(&["stages", "--from", text(&file("script", b"#!/bin/sh\n"))], 1, &["not a podlapse recording"]);
+    fails(&["stages", "--from", START, text(&file("foreign", b"#[StartTime: 1.0 (x)]\n"))], 1, &["foreign"]);
     let log = fs::read(log(dir.path(), "log", &[])).unwrap();
     let cut = file("cut", &log[..log.len() - 9]);
-    fails(&["stages", "--from", text(&cut)], "is damaged in line");
+    fails(&["stages", "--from", text(&cut)], 1, &["is damaged in line"]);
     let nothing = b"podlapse-recording 1\n{\"tool\":\"t\",\"created\":\"\",\"arguments\":[],\"settle_ns\":0}\n";
-    fails(&["stages", "--from", text(&file("nothing", nothing))], "nothing");
-    fails(&["stages", "--compare", START, text(dir.path())], "Is a directory");
+    fails(&["stages", "--from", text(&file("nothing", nothing))], 1, &["nothing"]);
+    fails(&["stages", "--compare", START, text(dir.path())], 1, &["Is a directory"]);
 }
 
 /// Half of a pipe is no answer, and nobody has to wait for the rest.
@@ -163,9 +151,8 @@ fn files_that_hold_no_stages() {
 fn a_signal_ends_the_wait_for_a_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let log = fs::read(log(dir.path(), "log", &[])).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podlapse"));
-    command.args(["stages", "--from", "/dev/stdin"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut podlapse = command.spawn().unwrap();
+    let mut command = podlapse(&["stages", "--from", "/dev/stdin"]);
+    let mut podlapse = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut pipe = podlapse.stdin.take().unwrap();
     // More than a pipe holds: it is being read.
     pipe.write_all(&log.repeat(1 + (1 << 20) / log.len())).unwrap();
