@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use podlapse_tests::cri::{Container, Cri, Pod, pid_of};
 use podlapse_tests::{image, slice};
@@ -89,13 +89,9 @@ impl Start {
 
         let mut containers = Vec::new();
         if self.init {
-            // Its pid is gone before it can be asked for.
-            let init = Container::new("init").command(&["/bin/true"]);
-            let (id, _) = cri.create_container(&sandbox, &pod, &init).await.ok("CreateContainer")?;
-            cri.start_container(&id).await.ok("StartContainer")?;
-            let code = cri.ended(&id).await?;
-            ensure!(code == 0, "container init exited with {code}");
-            containers.push(json!({ "name": "init", "id": id }));
+            let init = Container::init("init").command(&["/bin/true"]);
+            let init = cri.start_container_in(&pod, &sandbox, &init).await?;
+            containers.push(json!({ "name": init.name, "id": init.id }));
         }
         for number in 1..=self.apps {
             let app = Container::new(&format!("app-{number}")).limited();

@@ -59,9 +59,7 @@ fn containers(pod: &str) -> Vec<Container> {
         return vec![Container::new("app")];
     }
     // It ends at once: how long an init container works is no part of what is measured.
-    let mut init = Container::new("init").command(&["/bin/true"]);
-    init.completes = true;
-    vec![init, Container::new("one"), Container::new("two")]
+    vec![Container::init("init").command(&["/bin/true"]), Container::new("one"), Container::new("two")]
 }
 
 /// The traces of `count` starts of each pod, after one of each that nobody looks at.
