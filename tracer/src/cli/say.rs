@@ -31,12 +31,11 @@ impl Say {
     /// What to say of an update, should it be about a chosen start.
     pub(super) fn progress(self, update: &Update) -> Option<String> {
         let pod = |trace: &Trace| {
-            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
             let restart = match trace.kind {
                 StartKind::Pod => "",
                 StartKind::Container => " restart of a container",
             };
-            format!("{}/{}{restart}", text(&trace.pod.namespace), text(&trace.pod.name))
+            format!("{}{restart}", trace.pod.full_name())
         };
         self.progress.then(|| match update {
             Update::Started(trace) => format!("{} began", pod(trace)),

@@ -111,8 +111,7 @@ impl Perfetto {
     }
 
     fn process(&self, events: &mut Events<'_>, trace: &Trace) -> io::Result<()> {
-        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-        let name = format!("pod {}/{}", text(&trace.pod.namespace), text(&trace.pod.name));
+        let name = format!("pod {}", trace.pod.full_name());
         let mut about = |what, args| {
             events.put(&Event { ph: "M", name: what, pid: self.traces, args: Some(args), ..Event::default() })
         };

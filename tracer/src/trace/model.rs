@@ -80,6 +80,14 @@ pub struct PodInfo {
     pub ip: Option<String>,
 }
 
+impl PodInfo {
+    /// `NAMESPACE/NAME`; `?` stands for what is not known.
+    pub fn full_name(&self) -> String {
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+        format!("{}/{}", known(&self.namespace), known(&self.name))
+    }
+}
+
 /// What started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StartKind {

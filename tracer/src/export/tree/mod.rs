@@ -76,7 +76,7 @@ impl Tree {
 
 fn head(trace: &Trace, charset: Charset) -> Vec<String> {
     let text = |text: &Option<String>| charset.clean(text.as_deref().unwrap_or("?"));
-    let mut parts = vec![format!("pod {}/{}", text(&trace.pod.namespace), text(&trace.pod.name))];
+    let mut parts = vec![format!("pod {}", charset.clean(&trace.pod.full_name()))];
     if let Some(uid) = &trace.pod.uid {
         parts.push(format!("uid {}", charset.clean(uid.as_str())));
     }
