@@ -31,6 +31,7 @@ pub use self::model::{
 };
 pub use self::proc::inventories;
 pub use self::processes::{Process, Processes, Shim};
+pub use crate::probe::Node;
 use crate::probe::{self, ProbeError};
 use crate::record::Namespaces;
 
@@ -49,17 +50,6 @@ pub struct Listing {
     pub processes: Processes,
     /// How cgroups are mounted here.
     pub hierarchies: Hierarchies,
-}
-
-/// This machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Host name.
-    pub name: String,
-    /// `/proc/sys/kernel/random/boot_id`
-    pub boot_id: String,
-    /// `uname -r`
-    pub kernel: String,
 }
 
 /// Where the names and states come from.
@@ -91,7 +81,7 @@ pub async fn gather(bootstrap: &Bootstrap) -> (Listing, Vec<CriError>) {
         }
     };
     let hierarchies = Hierarchies::read();
-    let mut listing = Listing { node: node(), notes, processes, hierarchies, ..Listing::default() };
+    let mut listing = Listing { node: Node::read(), notes, processes, hierarchies, ..Listing::default() };
     for inventory in &inventories {
         if inventory.runtime != Runtime::default() && !listing.runtimes.contains(&inventory.runtime) {
             listing.runtimes.push(inventory.runtime.clone());
@@ -147,16 +137,6 @@ async fn ask(sockets: &[Option<PathBuf>], notes: &mut Vec<String>) -> (Vec<Inven
         }
     }
     (inventories, failed)
-}
-
-fn node() -> Node {
-    let uname = rustix::system::uname();
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    Node {
-        name: uname.nodename().to_string_lossy().into_owned(),
-        boot_id: boot_id.trim().to_owned(),
-        kernel: uname.release().to_string_lossy().into_owned(),
-    }
 }
 
 /// One runtime may have two paths.

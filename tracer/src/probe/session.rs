@@ -12,6 +12,7 @@ use tracer_ebpf::mark;
 use super::hooks::{Group, Hook, Status};
 use super::loader::{self, Loaded};
 use super::merge::{Merge, WINDOW_NS};
+use super::node::Node;
 use super::proc::Proc;
 use super::register::{self, Runtime};
 use super::rings::Rings;
@@ -243,12 +244,11 @@ impl Session {
     }
 
     fn node(&mut self, at: MonotonicNs, version: cri::Version) {
-        let name = rustix::system::uname();
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let Node { name, boot_id, kernel } = Node::read();
         let mut pairs = vec![
-            ("name".to_owned(), name.nodename().to_string_lossy().into_owned()),
-            ("boot_id".to_owned(), boot_id.trim().to_owned()),
-            ("kernel".to_owned(), name.release().to_string_lossy().into_owned()),
+            ("name".to_owned(), name),
+            ("boot_id".to_owned(), boot_id),
+            ("kernel".to_owned(), kernel),
             ("socket".to_owned(), self.socket.display().to_string()),
         ];
         if !version.name.is_empty() {

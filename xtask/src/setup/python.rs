@@ -1,11 +1,10 @@
 //! PyPI's hdrhistogram: another implementation, which reads podlapse's logs in a test. Only in the tools folder.
 
-use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::Tools;
+use super::{Tools, apt::remove_tree};
 use crate::sh;
 
 const PACKAGE: &str = "hdrhistogram==0.10.8";
@@ -13,10 +12,7 @@ const PACKAGE: &str = "hdrhistogram==0.10.8";
 pub(super) fn ensure(tools: &Tools) -> Result<()> {
     let dir = tools.path("python");
     tools.piece("python", PACKAGE, &[dir.join("hdrh/log.py")], || {
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        remove_tree(&dir)?;
         // What it depends on is for its own build.
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&dir).arg(PACKAGE);
