@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cri::CallEvent;
+use crate::ids::ConnId;
 use crate::lifecycle::Lifecycle;
 use crate::record::{Event, Record};
 use crate::trace::Trace;
@@ -64,12 +65,20 @@ impl Engine {
             }
             _ => {}
         }
+        if !matches!(record.event, Event::Bytes(_)) {
+            self.decoder.sign(record, &mut self.calls);
+        }
         // The record first: that a runtime ended is to be known when its calls end with it.
         self.lifecycle.feed(record, updates);
         for event in self.calls.drain(..) {
             self.lifecycle.call(&event, updates);
         }
         self.lifecycle.wire_evicted(self.decoder.counters().connections_evicted);
+    }
+
+    /// Connections whose bytes nobody needs, since the last such question; see [`Decoder::take_muted`].
+    pub fn take_muted(&mut self) -> Vec<ConnId> {
+        self.decoder.take_muted()
     }
 
     /// Traces that are not over, as known at the last record's time.

@@ -36,7 +36,7 @@ fn assert_never_wrong(name: &str, records: &Records, truth: &BTreeMap<CallKey, C
         let truth = truth.get(&call.key).unwrap_or_else(|| panic!("{name}, {what}: no such call {:?}", call.key));
         match source {
             MethodSource::Opaque => opaque += 1,
-            MethodSource::Literal | MethodSource::Table => {
+            MethodSource::Literal | MethodSource::Table | MethodSource::Inferred => {
                 named += 1;
                 assert_eq!(call.path, truth.path, "{name}, {what}");
             }

@@ -128,6 +128,8 @@ fn show(events: &[CallEvent]) -> String {
             CallEvent::Request { key, at, fields } => format!("{} {} request {:?}", at.0, key.stream, fields.0),
             CallEvent::Response { key, at, fields } => format!("{} {} response {:?}", at.0, key.stream, fields.0),
             CallEvent::End { key, at, ending } => format!("{} {} end {ending:?}", at.0, key.stream),
+            CallEvent::Named(named) => format!("named {named:?}"),
+            CallEvent::Unnamed(unnamed) => format!("unnamed {unnamed:?}"),
             CallEvent::Undecoded { conn, at, bytes } => format!("{} {conn} undecoded {bytes}", at.0),
         };
         out.push_str(&line);
@@ -622,7 +624,7 @@ proptest! {
                 CallEvent::Start(start) => prop_assert!(open.insert(start.key), "started twice: {:?}", start.key),
                 CallEvent::Request { key, .. } | CallEvent::Response { key, .. } => prop_assert!(open.contains(key)),
                 CallEvent::End { key, .. } => prop_assert!(open.remove(key), "ended twice: {key:?}"),
-                CallEvent::Undecoded { .. } => {}
+                CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
             }
         }
         let redacted = redact(&records);

@@ -27,8 +27,31 @@ pub enum MethodSource {
     Literal,
     /// `:path` came from the HPACK table, from an entry whose insertion was seen.
     Table,
+    /// The table entry is from before the attach, or lost with a gap; what the call did tells which method it is.
+    Inferred,
     /// The table entry is from before the attach, or lost with a gap: the name is not known.
     Opaque,
+}
+
+/// An entry of a client's header table that stands for a method whose name was not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// How often the table became unknown before.
+    pub epoch: u32,
+    /// How many entries were inserted between this one and the first block of the epoch; it stays the same while the
+    /// table moves on.
+    pub entry: u32,
+}
+
+/// What a request's header block says beside its values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderSigns {
+    /// Fields in the block.
+    pub fields: u32,
+    /// This block put its `:path` into the table: no older entry of the epoch holds the same one.
+    pub inserted: bool,
+    /// `containerd-namespace` was among the fields: a call of the containerd API.
+    pub namespace: bool,
 }
 
 /// The start of a call.
@@ -52,6 +75,38 @@ pub struct CallStart {
     pub client: Option<Tgid>,
     /// `grpc-timeout` or ttrpc `timeout_nano`, in nanoseconds.
     pub timeout_ns: Option<u64>,
+    /// Where the name of an opaque or inferred call stands.
+    pub slot: Option<Slot>,
+    /// The header block's form.
+    pub signs: HeaderSigns,
+}
+
+/// An opaque call that has a name now, as a whole: parts that are not here follow as events of the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its start, with the name.
+    pub start: CallStart,
+    /// Its first request message and when it was complete.
+    pub request: Option<(MonotonicNs, Fields)>,
+    /// Its first response message and when it was complete.
+    pub response: Option<(MonotonicNs, Fields)>,
+    /// Its end.
+    pub end: Option<(MonotonicNs, Ending)>,
+    /// From what the name was inferred.
+    pub evidence: String,
+}
+
+/// An opaque call that is over and may have been one of several methods; its name may still follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// Its start, without a name.
+    pub start: CallStart,
+    /// When it was over.
+    pub end: MonotonicNs,
+    /// Sandbox and container ids that it carried.
+    pub ids: Vec<String>,
+    /// Methods that it may have been; none when it is not known to be a call of the CRI.
+    pub candidates: Vec<&'static str>,
 }
 
 /// How a call ended.
@@ -74,7 +129,7 @@ pub enum Ending {
     ConnectionClosed,
 }
 
-/// An event of a call, in wire order for its connection.
+/// An event of a call, in wire order for its connection; only [`CallEvent::Named`] comes later than what it tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEvent {
     /// Its headers were read.
@@ -106,6 +161,10 @@ pub enum CallEvent {
         /// How.
         ending: Ending,
     },
+    /// An opaque call's name was found out.
+    Named(Box<Named>),
+    /// An opaque call ended without one.
+    Unnamed(Box<Unnamed>),
     /// Bytes of a connection were lost or not understood.
     Undecoded {
         /// Connection.

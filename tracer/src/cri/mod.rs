@@ -4,6 +4,10 @@
 
 pub mod allow;
 mod call;
+pub(crate) mod infer;
 pub mod schema;
 
-pub use call::{CallEvent, CallKey, CallStart, Ending, Field, Fields, MethodSource, Protocol, Value};
+pub use call::{
+    CallEvent, CallKey, CallStart, Ending, Field, Fields, HeaderSigns, MethodSource, Named, Protocol, Slot, Unnamed,
+    Value,
+};

@@ -117,13 +117,20 @@ enum Api {
 
 fn api(service: &str) -> Option<Api> {
     Some(match service {
-        "runtime.v1.RuntimeService" | "runtime.v1alpha2.RuntimeService" => Api::Runtime,
-        "runtime.v1.ImageService" | "runtime.v1alpha2.ImageService" => Api::Image,
+        // Without a package: inferred, and the version is not known.
+        "runtime.v1.RuntimeService" | "runtime.v1alpha2.RuntimeService" | "RuntimeService" => Api::Runtime,
+        "runtime.v1.ImageService" | "runtime.v1alpha2.ImageService" | "ImageService" => Api::Image,
         "containerd.task.v2.Task" | "containerd.task.v3.Task" => Api::Task,
         "containerd.runtime.sandbox.v1.Sandbox" => Api::Sandbox,
         "containerd.services.events.ttrpc.v1.Events" => Api::Events,
         _ => return None,
     })
+}
+
+/// Whether a gRPC service is of the containerd API, which its own clients speak on the same socket (`ctr`, nerdctl,
+/// cadvisor): `containerd.services.content.v1.Content` and its like.
+pub fn is_foreign(service: &str) -> bool {
+    service.starts_with("containerd.services.") || service.starts_with("containerd.types.")
 }
 
 /// What is read of a request.

@@ -282,6 +282,7 @@ fn call(c: &trace::CallInfo) -> Call<'_> {
     let method_source = match c.method_source {
         MethodSource::Literal => Some("literal"),
         MethodSource::Table => Some("table"),
+        MethodSource::Inferred => Some("inferred"),
         MethodSource::Opaque => None,
     };
     Call {

@@ -135,6 +135,9 @@ impl<W: Write> Writer<W> {
             Event::Exec(exec) if exec.container => exec.argv.truncate(1),
             _ => {}
         }
+        if !matches!(record.event, Event::Bytes(_)) {
+            self.redactor.sign(record);
+        }
         if self.frame.is_empty() {
             self.frame_began = record.at;
         }

@@ -14,6 +14,8 @@ pub(super) struct Connection {
     pub(super) peer: Option<Tgid>,
     /// Process whose bytes these are.
     owner: Tgid,
+    /// It was given to [`super::Decoder::take_muted`].
+    pub(super) muted: bool,
     descriptors: Vec<(Tgid, i32)>,
     used: u64,
 }
@@ -49,7 +51,8 @@ impl Connections {
     ) -> Option<Connection> {
         let old = self.remove(id);
         self.clock += 1;
-        self.open.insert(id, Connection { session, peer, owner, descriptors: Vec::new(), used: self.clock });
+        self.open
+            .insert(id, Connection { session, peer, owner, muted: false, descriptors: Vec::new(), used: self.clock });
         old
     }
 

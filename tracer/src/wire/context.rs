@@ -1,6 +1,7 @@
 //! What a protocol decoder is given with each record, limits, and the counters of what it could not do.
 
 use super::piece::Mask;
+use crate::cri::infer::Infer;
 use crate::cri::{CallEvent, CallKey, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
 
@@ -72,6 +73,7 @@ pub(crate) struct Context<'a> {
     pub(crate) whole: bool,
     /// Events go here.
     pub(crate) out: &'a mut Vec<CallEvent>,
+    pub(crate) infer: &'a mut Infer,
     pub(crate) counters: &'a mut Counters,
     pub(crate) limits: &'a Limits,
     pub(crate) mask: Mask<'a>,

@@ -8,14 +8,20 @@ use super::connections::{Connection, Connections};
 use super::context::{Context, Counters, Limits};
 use super::piece::Mask;
 use super::session::Session;
+use crate::cri::infer::Infer;
 use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
-use crate::record::{Bytes, Socket, SocketOp};
+use crate::record::{Bytes, Record, Socket, SocketOp};
 
 /// Decodes the calls of all watched connections.
 #[derive(Default)]
 pub struct Decoder {
     connections: Connections,
+    infer: Infer,
+    /// Connections that turned out to be of no interest; see [`Decoder::take_muted`].
+    muted: Vec<ConnId>,
+    /// Late names of the record at hand; kept for its memory.
+    late: Vec<CallEvent>,
     counters: Counters,
     limits: Limits,
 }
@@ -33,7 +39,7 @@ impl fmt::Debug for Decoder {
 impl Decoder {
     /// A decoder that has seen nothing.
     pub fn new(limits: Limits) -> Decoder {
-        Decoder { connections: Connections::default(), counters: Counters::default(), limits }
+        Decoder { limits, ..Decoder::default() }
     }
 
     /// What was decoded so far, and what was not.
@@ -79,6 +85,17 @@ impl Decoder {
         self.read(at, tgid, bytes, out, Mask::off());
     }
 
+    /// Any other record: what the kernel and the bootstrap say may tell which method an opaque call is.
+    pub fn sign(&mut self, record: &Record, out: &mut Vec<CallEvent>) {
+        self.infer.sign(record, out);
+    }
+
+    /// Connections of the containerd API, since the last such question: no call of a pod's start will ever come there,
+    /// and an image import may move gigabytes.
+    pub fn take_muted(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.muted)
+    }
+
     /// A watched process ended, and with it its descriptors.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
         while let Some(ended) = self.connections.exited(tgid) {
@@ -94,6 +111,7 @@ impl Decoder {
         let renamed = self.connections.name(bytes.conn, (tgid, bytes.fd));
         self.ended(renamed, at, &Ending::ConnectionClosed, out);
         let Some(connection) = self.connections.get(bytes.conn) else { return };
+        let first = out.len();
         let mut cx = Context {
             at,
             conn: bytes.conn,
@@ -101,6 +119,7 @@ impl Decoder {
             process: Some(tgid),
             whole: true,
             out,
+            infer: &mut self.infer,
             counters: &mut self.counters,
             limits: &self.limits,
             mask,
@@ -108,9 +127,23 @@ impl Decoder {
         };
         connection.session.bytes(bytes, &mut cx);
         let undecoded = cx.undecoded;
+        if connection.session.is_foreign() && !std::mem::replace(&mut connection.muted, true) {
+            self.muted.push(bytes.conn);
+        }
         if undecoded > 0 {
             out.push(CallEvent::Undecoded { conn: bytes.conn, at, bytes: undecoded });
         }
+        self.learn(first, out);
+    }
+
+    /// The inference sees what came of a record; what it found out follows.
+    fn learn(&mut self, first: usize, out: &mut Vec<CallEvent>) {
+        let mut late = std::mem::take(&mut self.late);
+        for event in out.get(first..).unwrap_or_default() {
+            self.infer.event(event, &mut late);
+        }
+        out.append(&mut late);
+        self.late = late;
     }
 
     fn open(
@@ -139,6 +172,7 @@ impl Decoder {
         out: &mut Vec<CallEvent>,
     ) {
         let Some((conn, mut connection)) = ended else { return };
+        let first = out.len();
         let mut cx = Context {
             at,
             conn,
@@ -146,12 +180,15 @@ impl Decoder {
             process: None,
             whole: true,
             out,
+            infer: &mut self.infer,
             counters: &mut self.counters,
             limits: &self.limits,
             mask: Mask::off(),
             undecoded: 0,
         };
         connection.session.close(ending, &mut cx);
+        self.learn(first, out);
+        self.infer.closed(conn);
     }
 }
 
@@ -182,6 +219,12 @@ impl Redactor {
     /// A socket of a watched process changed.
     pub fn socket(&mut self, at: MonotonicNs, tgid: Tgid, socket: &Socket) {
         self.decoder.socket(at, tgid, socket, &mut self.events);
+        self.events.clear();
+    }
+
+    /// Any record without payload.
+    pub fn sign(&mut self, record: &Record) {
+        self.decoder.sign(record, &mut self.events);
         self.events.clear();
     }
 

@@ -68,7 +68,7 @@ impl<'a> Mask<'a> {
         if let Some(bits) = self.0.as_deref_mut()
             && let Some(range) = bits.get_mut(piece.at..piece.at + piece.len())
         {
-            range.fill(0x80);
+            range.iter_mut().for_each(|bits| *bits |= 0x80);
         }
     }
 

@@ -81,6 +81,11 @@ impl Session {
         }
     }
 
+    /// Whether all that is spoken here is the containerd API.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(&self.protocol, Protocol::Http2(connection) if connection.is_foreign())
+    }
+
     /// The connection is over.
     pub(super) fn close(&mut self, ending: &Ending, cx: &mut Context<'_>) {
         match &mut self.protocol {

@@ -16,7 +16,7 @@ use super::proto::Scanner;
 use super::resync;
 use super::taken::Taken;
 use crate::cri::allow::{Allow, NOTHING};
-use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, schema};
+use crate::cri::{CallEvent, CallStart, Ending, Fields, HeaderSigns, MethodSource, Protocol, schema};
 use crate::ids::MonotonicNs;
 use crate::record::Direction;
 
@@ -221,6 +221,8 @@ impl Connection {
             user_agent: None,
             client,
             timeout_ns: taken.timeout_ns,
+            slot: None,
+            signs: HeaderSigns::default(),
         }));
         cx.out.push(CallEvent::Request { key, at, fields: taken.fields });
         self.calls.insert(stream, call);

@@ -146,7 +146,9 @@ pub(crate) fn calls(events: &[CallEvent]) -> Vec<(Call, MethodSource)> {
                 index.insert(start.key, calls.len());
                 let path = match start.source {
                     MethodSource::Opaque => String::new(),
-                    MethodSource::Literal | MethodSource::Table => format!("/{}/{}", start.service, start.method),
+                    MethodSource::Literal | MethodSource::Table | MethodSource::Inferred => {
+                        format!("/{}/{}", start.service, start.method)
+                    }
                 };
                 calls.push((
                     Call {
@@ -172,7 +174,7 @@ pub(crate) fn calls(events: &[CallEvent]) -> Vec<(Call, MethodSource)> {
                 let (call, _) = &calls[index[key]];
                 assert_eq!(call.end, None, "no message after the end: {key:?}");
             }
-            CallEvent::Undecoded { .. } => {}
+            CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
         }
     }
     calls

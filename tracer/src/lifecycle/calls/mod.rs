@@ -75,6 +75,7 @@ impl Lifecycle {
                 self.advance(*at, updates);
                 self.call_end(*key, *at, ending);
             }
+            CallEvent::Named(_) | CallEvent::Unnamed(_) => {}
             CallEvent::Undecoded { bytes, .. } => {
                 self.losses.undecoded = self.losses.undecoded.saturating_add(*bytes);
             }

@@ -2,7 +2,7 @@
 
 use tracer_ebpf::Namespaces;
 
-use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, MethodSource, Protocol, Value};
+use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, HeaderSigns, MethodSource, Protocol, Value};
 use crate::engine::{Config, Update};
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 use crate::lifecycle::Lifecycle;
@@ -215,6 +215,8 @@ impl Stream {
             user_agent: Some("test".into()),
             client: None,
             timeout_ns: None,
+            slot: None,
+            signs: HeaderSigns::default(),
         };
         self.push(at, CallEvent::Start(start));
         self.push(at, CallEvent::Request { key, at: time, fields });

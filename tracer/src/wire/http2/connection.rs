@@ -12,8 +12,9 @@ use calls::Call;
 use half::{Block, Half};
 
 use super::Side;
-use super::direction::{Direction, Step};
+use super::direction::{self, Direction};
 use super::frame::{ACK, END_HEADERS, END_STREAM, Head, Kind, PADDED};
+use super::grpc::Step;
 use crate::cri::Ending;
 use crate::wire::context::Context;
 use crate::wire::piece::Piece;
@@ -28,6 +29,13 @@ pub(in crate::wire) struct Connection {
     calls: BTreeMap<u32, Call>,
     /// The client's last stream.
     last: Option<u32>,
+    /// The table entry that stands for the authority, while the path's place is taken from it.
+    authority: Option<u32>,
+    /// It changed: no entry of this connection is taken for a path.
+    misplaced: bool,
+    /// Calls of the containerd API, and all others.
+    foreign: u64,
+    others: u64,
 }
 
 impl Connection {
@@ -45,22 +53,36 @@ impl Connection {
     }
 
     fn with(client: Half, server: Half) -> Connection {
-        Connection { client, server, calls: BTreeMap::new(), last: None }
+        Connection {
+            client,
+            server,
+            calls: BTreeMap::new(),
+            last: None,
+            authority: None,
+            misplaced: false,
+            foreign: 0,
+            others: 0,
+        }
     }
 
     /// Reads one side's bytes. False: this is not HTTP/2.
     pub(in crate::wire) fn bytes(&mut self, side: Side, mut piece: Piece<'_>, cx: &mut Context<'_>) -> bool {
         loop {
             match self.half(side).frames.step(&mut piece, cx) {
-                Step::More => return true,
-                Step::NotHttp2 => return false,
-                Step::Invalid => {
+                direction::Step::More => return true,
+                direction::Step::NotHttp2 => return false,
+                direction::Step::Invalid => {
                     cx.skip(super::frame::HEAD_LEN as u64);
                     self.lose(side, cx);
                 }
-                Step::Payload { head, start, piece } => self.payload(side, head, start, piece, cx),
+                direction::Step::Payload { head, start, piece } => self.payload(side, head, start, piece, cx),
             }
         }
+    }
+
+    /// Whether the containerd API was called here, and nothing else: a client of it has its own connection.
+    pub(in crate::wire) fn is_foreign(&self) -> bool {
+        self.foreign > 0 && self.others == 0
     }
 
     /// Bytes of one side are missing.
@@ -104,6 +126,9 @@ impl Connection {
     fn forget(&mut self, side: Side, cx: &mut Context<'_>) {
         cx.counters.table_epochs += 1;
         self.half(side).table.forget();
+        if side == Side::Client {
+            self.authority = None;
+        }
     }
 
     fn payload(&mut self, side: Side, head: Head, start: u32, piece: Piece<'_>, cx: &mut Context<'_>) {
@@ -234,8 +259,10 @@ impl Connection {
         let mut content = content.take_u64(u64::from(end.saturating_sub(from)));
         while !content.is_empty() {
             let Some(call) = self.calls.get_mut(&head.stream) else { return };
-            if let Some(fields) = call.messages(side).next(&mut content, cx) {
-                self.message(side, head.stream, fields, cx);
+            match call.messages(side).next(&mut content, cx) {
+                Some(Step::Message(fields)) => self.message(side, head.stream, fields, cx),
+                Some(Step::Opaque { start, complete }) => self.opaque(side, head.stream, start, complete, cx),
+                None => {}
             }
         }
     }

@@ -14,13 +14,24 @@ const PREFIX: usize = 5;
 
 /// One direction of a stream.
 pub(crate) struct Messages {
-    allow: &'static Allow,
+    /// What is read of each; none while the call's method is not known.
+    allow: Option<&'static Allow>,
     state: State,
+}
+
+/// What comes of the next bytes.
+pub(crate) enum Step<'a> {
+    /// A message is complete.
+    Message(Fields),
+    /// The first bytes of a message of an unknown method, as far as the record holds them; `complete`: all of it.
+    Opaque { start: Piece<'a>, complete: bool },
 }
 
 enum State {
     Prefix([u8; PREFIX], usize),
     Body(Box<Body>),
+    /// A message of an unknown method, of which this much is left; and whether its first bytes came.
+    Opaque(u64, bool),
     /// Where the next message begins is not known.
     Lost,
 }
@@ -33,13 +44,39 @@ struct Body {
 }
 
 impl Messages {
-    /// Messages of which `allow` is read.
-    pub(crate) fn new(allow: &'static Allow) -> Messages {
+    /// Messages of which `allow` is read; none: of a method that is not known yet.
+    pub(crate) fn new(allow: Option<&'static Allow>) -> Messages {
         Messages { allow, state: State::Prefix([0; PREFIX], 0) }
     }
 
-    /// Reads on; stops behind a message that is complete and gives its fields.
-    pub(crate) fn next(&mut self, piece: &mut Piece<'_>, cx: &mut Context<'_>) -> Option<Fields> {
+    /// The method is known now: messages to come are read by its list.
+    pub(crate) fn named(&mut self, allow: &'static Allow) {
+        self.allow = Some(allow);
+    }
+
+    /// The method is known by the first bytes of a message, `start`: reads them again, by its list. Gives the fields
+    /// when that was all of it.
+    pub(crate) fn read(&mut self, start: Piece<'_>, allow: &'static Allow, cx: &mut Context<'_>) -> Option<Fields> {
+        let State::Opaque(left, _) = self.state else { return None };
+        self.allow = Some(allow);
+        self.body(allow, start.len() as u64 + left);
+        let State::Body(body) = &mut self.state else { return None };
+        body.left = left;
+        body.scanner.feed(start, &mut cx.mask, &mut body.taken);
+        self.complete(cx)
+    }
+
+    /// The method is not known by the first bytes: when that was all of the message, it is over.
+    pub(crate) fn pass(&mut self) -> Option<Fields> {
+        let over = matches!(self.state, State::Opaque(0, _));
+        over.then(|| {
+            self.restart();
+            Fields::default()
+        })
+    }
+
+    /// Reads on; stops behind a message that is complete, and behind the first bytes of an opaque one.
+    pub(crate) fn next<'a>(&mut self, piece: &mut Piece<'a>, cx: &mut Context<'_>) -> Option<Step<'a>> {
         while !piece.is_empty() {
             match &mut self.state {
                 State::Lost => {
@@ -53,9 +90,16 @@ impl Messages {
                     if *have == PREFIX {
                         let [compressed, length @ ..] = *prefix;
                         self.begin(compressed, u32::from_be_bytes(length), cx);
-                        // An empty message is complete already.
-                        if let Some(fields) = self.complete(cx) {
-                            return Some(fields);
+                        match self.state {
+                            // An empty message is complete already.
+                            State::Opaque(0, _) => {
+                                return Some(Step::Opaque { start: piece.take(0), complete: true });
+                            }
+                            _ => {
+                                if let Some(fields) = self.complete(cx) {
+                                    return Some(Step::Message(fields));
+                                }
+                            }
                         }
                     }
                 }
@@ -64,7 +108,18 @@ impl Messages {
                     body.left -= run.len() as u64;
                     body.scanner.feed(run, &mut cx.mask, &mut body.taken);
                     if let Some(fields) = self.complete(cx) {
-                        return Some(fields);
+                        return Some(Step::Message(fields));
+                    }
+                }
+                State::Opaque(left, begun) => {
+                    let run = piece.take_u64(*left);
+                    *left -= run.len() as u64;
+                    let complete = *left == 0;
+                    if !std::mem::replace(begun, true) {
+                        return Some(Step::Opaque { start: run, complete });
+                    }
+                    if let Some(fields) = self.pass() {
+                        return Some(Step::Message(fields));
                     }
                 }
             }
@@ -80,6 +135,11 @@ impl Messages {
                 body.incomplete = true;
                 body.scanner.lose();
                 self.complete(cx)
+            }
+            State::Opaque(left, begun) if bytes <= *left => {
+                *left -= bytes;
+                *begun = true;
+                self.pass()
             }
             _ => {
                 self.lose();
@@ -99,19 +159,20 @@ impl Messages {
     }
 
     fn begin(&mut self, compressed: u8, length: u32, cx: &mut Context<'_>) {
-        let allow = match compressed {
-            0 => self.allow,
-            1 => {
+        let length = u64::from(length);
+        match (compressed, self.allow) {
+            (0, Some(allow)) => self.body(allow, length),
+            (0, None) => self.state = State::Opaque(length, false),
+            (1, _) => {
                 cx.counters.compressed_messages += 1;
-                &NOTHING
+                self.body(&NOTHING, length);
             }
             // No gRPC message begins so.
-            _ => {
-                self.state = State::Lost;
-                return;
-            }
-        };
-        let left = u64::from(length);
+            _ => self.state = State::Lost,
+        }
+    }
+
+    fn body(&mut self, allow: &'static Allow, left: u64) {
         let scanner = Scanner::new(allow, left);
         self.state = State::Body(Box::new(Body { left, scanner, taken: Taken::new(), incomplete: false }));
     }

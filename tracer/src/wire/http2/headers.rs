@@ -5,7 +5,7 @@
 //! recording's header blocks, but never in an event.
 
 use super::hpack::Header;
-use crate::cri::MethodSource;
+use crate::cri::{HeaderSigns, MethodSource};
 use crate::wire::text;
 
 /// A request's headers.
@@ -14,18 +14,42 @@ pub(crate) struct Request {
     path: Option<(String, MethodSource)>,
     pub(crate) user_agent: Option<String>,
     pub(crate) timeout_ns: Option<u64>,
+    pub(crate) signs: HeaderSigns,
+    /// Opaque entries among the pseudo-header fields, with their places.
+    opaque: Vec<(u32, u32)>,
+    /// `:authority` stood in the table, or in the block.
+    authority: bool,
 }
+
+/// RFC 9113, 8.3: `:method`, `:scheme`, `:path`, `:authority`, before all others.
+const PSEUDO: u32 = 4;
+
+/// Fields of every gRPC request: those, and `content-type`, `user-agent`, `te`.
+const FIXED: u32 = 7;
 
 impl Request {
     pub(crate) fn take(&mut self, header: &Header<'_>) {
-        let (Some(name), Some(value)) = (header.name, header.value) else { return };
+        let place = self.signs.fields;
+        self.signs.fields += 1;
+        let (Some(name), Some(value)) = (header.name, header.value) else {
+            match (header.opaque, header.value) {
+                (Some(entry), _) if place < PSEUDO => self.opaque.push((place, entry)),
+                // Of the fields that follow, only `grpc-timeout` looks so.
+                (None, Some(value)) if place >= FIXED => self.timeout_ns = self.timeout_ns.or(timeout(value)),
+                _ => {}
+            }
+            return;
+        };
         match name {
             b":path" => {
                 let source = if header.literal { MethodSource::Literal } else { MethodSource::Table };
                 self.path = Some((text::bounded(value, text::MAX_TEXT), source));
+                self.signs.inserted = header.inserted;
             }
+            b":authority" => self.authority = true,
             b"user-agent" => self.user_agent = Some(text::bounded(value, text::MAX_TEXT)),
             b"grpc-timeout" => self.timeout_ns = timeout(value),
+            b"containerd-namespace" => self.signs.namespace = true,
             _ => {}
         }
     }
@@ -40,6 +64,24 @@ impl Request {
                 Some((service, method, *source))
             })
             .unwrap_or(("", "", MethodSource::Opaque))
+    }
+
+    /// The opaque entry that is the path. `:method` and `:scheme` are in the static table, so of the pseudo-header
+    /// fields path and authority may be opaque: the path is the first of the two, as grpc-go writes them.
+    pub(crate) fn path_entry(&self) -> Option<u32> {
+        match self.opaque[..] {
+            [(_, path)] if self.authority && self.path.is_none() => Some(path),
+            [(2, path), (3, _)] => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The opaque entry after it: the authority, which never changes while [`Request::path_entry`] is right.
+    pub(crate) fn authority_entry(&self) -> Option<u32> {
+        match self.opaque[..] {
+            [(2, _), (3, authority)] => Some(authority),
+            _ => None,
+        }
     }
 }
 
@@ -75,19 +117,30 @@ pub(crate) struct Response {
 
 impl Response {
     pub(crate) fn take(&mut self, header: &Header<'_>) {
-        let (Some(name), Some(value)) = (header.name, header.value) else {
-            self.opaque = true;
-            return;
-        };
-        match name {
-            b"grpc-status" => {
-                let plain = (1..=9).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
-                self.code = std::str::from_utf8(value).ok().filter(|_| plain).and_then(|v| v.parse().ok());
+        match (header.name, header.value) {
+            (Some(b"grpc-status"), Some(value)) => self.code = status(value),
+            (Some(b"grpc-message"), Some(value)) => self.message = message(value),
+            (Some(_), Some(_)) => {}
+            // A new value below a name of before the attach: the status is the number, and its message comes next.
+            (None, Some(value)) if self.code.is_none() && status(value).is_some_and(|code| code <= UNAUTHENTICATED) => {
+                self.code = status(value);
             }
-            b"grpc-message" => self.message = text::message(&text::percent_decode(value)),
-            _ => {}
+            (None, Some(value)) if self.code.is_some() && self.message.is_empty() => self.message = message(value),
+            _ => self.opaque = true,
         }
     }
+}
+
+/// The highest code of gRPC.
+const UNAUTHENTICATED: u32 = 16;
+
+fn status(value: &[u8]) -> Option<u32> {
+    let plain = (1..=9).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| plain)?.parse().ok()
+}
+
+fn message(value: &[u8]) -> String {
+    text::message(&text::percent_decode(value))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::huffman;
-use super::table::Table;
+use super::table::{Entry, Table};
 
 /// A header field.
 pub(crate) struct Header<'a> {
@@ -14,6 +14,10 @@ pub(crate) struct Header<'a> {
     pub(crate) value: Option<&'a [u8]>,
     /// The value stood in this block, not in a table.
     pub(crate) literal: bool,
+    /// It was put into the table.
+    pub(crate) inserted: bool,
+    /// Which of the epoch's opaque entries it is, whole.
+    pub(crate) opaque: Option<u32>,
 }
 
 /// The block breaks the RFC's rules, or the table is not what its sender believed.
@@ -30,13 +34,20 @@ pub(crate) fn decode(table: &mut Table, block: &[u8], each: &mut dyn FnMut(Heade
             0x80.. => {
                 let index = integer(&mut rest, 7)?;
                 let entry = table.get(index).ok_or(Malformed)?;
-                each(Header { name: entry.name, value: entry.value, literal: false });
+                let Entry { name, value, opaque } = entry;
+                each(Header { name, value, literal: false, inserted: false, opaque });
             }
             // 6.2.1: literal with incremental indexing.
             0x40.. => {
                 let name = name(table, integer(&mut rest, 6)?, &mut rest)?.map(|n| Box::from(&*n));
                 let value = string(&mut rest)?;
-                each(Header { name: name.as_deref(), value: Some(&value), literal: true });
+                each(Header {
+                    name: name.as_deref(),
+                    value: Some(&value),
+                    literal: true,
+                    inserted: true,
+                    opaque: None,
+                });
                 table.insert(name, Some(Box::from(&*value)));
             }
             // 6.3: size update; only before the first field (4.2).
@@ -52,7 +63,13 @@ pub(crate) fn decode(table: &mut Table, block: &[u8], each: &mut dyn FnMut(Heade
             _ => {
                 let name = name(table, integer(&mut rest, 4)?, &mut rest)?;
                 let value = string(&mut rest)?;
-                each(Header { name: name.as_deref(), value: Some(&value), literal: true });
+                each(Header {
+                    name: name.as_deref(),
+                    value: Some(&value),
+                    literal: true,
+                    inserted: false,
+                    opaque: None,
+                });
             }
         }
         fields = true;

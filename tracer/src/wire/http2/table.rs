@@ -22,6 +22,8 @@ pub(crate) type Part = Option<Box<[u8]>>;
 pub(crate) struct Entry<'a> {
     pub(crate) name: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
+    /// Which of the epoch's opaque entries it is.
+    pub(crate) opaque: Option<u32>,
 }
 
 /// One direction's dynamic table.
@@ -32,12 +34,16 @@ pub(crate) struct Table {
     max: usize,
     /// Entries older than ours may exist.
     opaque_below: bool,
+    /// How often everything older became opaque.
+    epoch: u32,
+    /// Entries inserted since then.
+    inserted: usize,
 }
 
 impl Table {
     /// A connection's table before its first block.
     pub(crate) fn new() -> Table {
-        Table { entries: VecDeque::new(), size: 0, max: DEFAULT_SIZE, opaque_below: false }
+        Table { entries: VecDeque::new(), size: 0, max: DEFAULT_SIZE, opaque_below: false, epoch: 0, inserted: 0 }
     }
 
     /// Starts a new epoch: from here on everything that was inserted so far is opaque.
@@ -45,23 +51,35 @@ impl Table {
         self.entries.clear();
         self.size = 0;
         self.opaque_below = true;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.inserted = 0;
+    }
+
+    /// Which epoch it is.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// The field at `index`; none when no peer could have meant it.
     pub(crate) fn get(&self, index: usize) -> Option<Entry<'_>> {
         if let Some(position) = index.checked_sub(STATIC.len() + 1) {
             return match self.entries.get(position) {
-                Some((name, value)) => Some(Entry { name: name.as_deref(), value: value.as_deref() }),
-                None if self.opaque_below && position < MAX_SIZE / OVERHEAD => Some(Entry { name: None, value: None }),
+                Some((name, value)) => Some(Entry { name: name.as_deref(), value: value.as_deref(), opaque: None }),
+                None if self.opaque_below && position < MAX_SIZE / OVERHEAD => {
+                    // One that was inserted since is gone here and should be gone there: no entry of before.
+                    let opaque = position.checked_sub(self.inserted).and_then(|n| u32::try_from(n).ok());
+                    Some(Entry { name: None, value: None, opaque })
+                }
                 None => None,
             };
         }
         let (name, value) = STATIC.get(index.checked_sub(1)?)?;
-        Some(Entry { name: Some(name.as_bytes()), value: Some(value.as_bytes()) })
+        Some(Entry { name: Some(name.as_bytes()), value: Some(value.as_bytes()), opaque: None })
     }
 
     /// Inserts a field (RFC 7541, 4.4: one that is larger than the table empties it).
     pub(crate) fn insert(&mut self, name: Part, value: Part) {
+        self.inserted += 1;
         self.size += size(&name, &value);
         self.entries.push_front((name, value));
         self.evict();

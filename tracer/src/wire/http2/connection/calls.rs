@@ -4,12 +4,16 @@
 //!  client's HEADERS ──► open ──► server's END_STREAM, RST_STREAM of either side, GOAWAY below it, close ──► ended
 //! ```
 
+use std::ops::Range;
+
 use super::half::Block;
 use super::{Connection, Side};
-use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, schema};
+use crate::cri::infer::{Keep, Part};
+use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, Slot, schema};
 use crate::wire::context::Context;
 use crate::wire::http2::grpc::Messages;
 use crate::wire::http2::{headers, hpack};
+use crate::wire::piece::Piece;
 
 pub(super) struct Call {
     request: Messages,
@@ -48,16 +52,7 @@ impl Connection {
             true => headers.name(),
             false => ("", "", MethodSource::Opaque),
         };
-        cx.counters.calls += 1;
-        cx.counters.opaque_calls += u64::from(source == MethodSource::Opaque);
-        let call = Call {
-            request: Messages::new(schema::request(service, method)),
-            response: Messages::new(schema::response(service, method)),
-            answered: false,
-            replies: 0,
-            streams: schema::streams(service, method),
-        };
-        cx.out.push(CallEvent::Start(CallStart {
+        let mut start = CallStart {
             key: cx.key(block.stream),
             at: block.at,
             protocol: Protocol::Grpc,
@@ -67,7 +62,26 @@ impl Connection {
             user_agent: headers.user_agent.clone().filter(|_| decoded),
             client: cx.client,
             timeout_ns: headers.timeout_ns.filter(|_| decoded),
-        }));
+            slot: self.slot(&headers).filter(|_| decoded && source == MethodSource::Opaque),
+            signs: headers.signs,
+        };
+        if let Some((service, method)) = cx.infer.start(&start) {
+            (start.service, start.method, start.source) = (service.into(), method.into(), MethodSource::Inferred);
+        }
+        let known = start.source != MethodSource::Opaque;
+        let foreign = start.signs.namespace || schema::is_foreign(&start.service);
+        self.foreign += u64::from(foreign);
+        self.others += u64::from(!foreign);
+        cx.counters.calls += 1;
+        cx.counters.opaque_calls += u64::from(!known);
+        let call = Call {
+            request: Messages::new(known.then(|| schema::request(&start.service, &start.method))),
+            response: Messages::new(known.then(|| schema::response(&start.service, &start.method))),
+            answered: false,
+            replies: 0,
+            streams: schema::streams(&start.service, &start.method),
+        };
+        cx.out.push(CallEvent::Start(start));
         self.calls.insert(block.stream, call);
         if self.calls.len() > cx.limits.calls
             && let Some((stream, _)) = self.calls.pop_first()
@@ -98,6 +112,54 @@ impl Connection {
         };
         self.calls.remove(&block.stream);
         cx.end(block.stream, block.flags_at, ending);
+    }
+
+    /// Where an opaque name stands. The authority of a connection never changes: if its entry does, the fields are not
+    /// in the order that was assumed, and what was believed of the entries is worth nothing.
+    fn slot(&mut self, headers: &headers::Request) -> Option<Slot> {
+        let entry = headers.path_entry()?;
+        let authority = headers.authority_entry();
+        if self.authority.is_some() && authority.is_some() && self.authority != authority {
+            self.misplaced = true;
+        }
+        self.authority = self.authority.or(authority);
+        (!self.misplaced).then(|| Slot { epoch: self.client.table.epoch(), entry })
+    }
+
+    /// The first bytes of a message of an unknown method.
+    pub(super) fn opaque(&mut self, side: Side, stream: u32, start: Piece<'_>, complete: bool, cx: &mut Context<'_>) {
+        let part = match side {
+            Side::Client => Part::Request,
+            Side::Server => Part::Response,
+        };
+        let (key, at, mask) = (cx.key(stream), cx.at, &mut cx.mask);
+        let mut keep = |range: Range<usize>, how| {
+            let mut piece = start;
+            piece.take(range.start);
+            let piece = piece.take(range.len());
+            match how {
+                Keep::All => mask.keep(piece),
+                Keep::Continuation => mask.keep_continuation(piece),
+            }
+        };
+        let name = cx.infer.message(key, part, at, start.bytes, complete, &mut keep, cx.out);
+        let Some(call) = self.calls.get_mut(&stream) else { return };
+        let fields = match name {
+            Some((service, method)) => {
+                call.streams = schema::streams(service, method);
+                call.request.named(schema::request(service, method));
+                call.response.named(schema::response(service, method));
+                let allow = match side {
+                    Side::Client => schema::request(service, method),
+                    Side::Server => schema::response(service, method),
+                };
+                call.messages(side).read(start, allow, cx)
+            }
+            None => call.messages(side).pass().filter(|_| complete),
+        };
+        if let Some(fields) = fields {
+            self.message(side, stream, fields, cx);
+        }
     }
 
     pub(super) fn message(&mut self, side: Side, stream: u32, fields: Fields, cx: &mut Context<'_>) {
