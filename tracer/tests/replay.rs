@@ -48,6 +48,7 @@ fn recording(dir: &TempDir, selection: Selection) -> PathBuf {
         tool: "podlapse test".into(),
         created: "2026-01-01T00:00:00.000000000Z".into(),
         arguments: vec!["record".into()],
+        node: None,
         settle_ns: 2_000_000_000,
         containers: None,
         selection,
@@ -77,6 +78,34 @@ fn replay_gives_the_same_bytes() {
     let output = run(&nobody);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no pod start in the recording matches; --all"));
+}
+
+#[test]
+fn a_line_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = recording(&dir, Selection { pod: Some(("no".into(), "body".into())), ..Selection::default() });
+    let list = |arguments: &[&str]| {
+        let output = run(&[&["replay", text(&file), "--list"], arguments].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    expect_test::expect![[r#"
+        pod                kind     outcome                           start     total  containers
+        default/web-node1  pod      partial  2026-01-01T00:00:11.682002897Z  695.9 ms           3
+        default/bad-node1  pod      failed   2026-01-01T00:00:25.682588247Z  163.8 ms           1
+        default/bad-node1  restart  failed   2026-01-01T00:00:26.303188448Z  69.21 ms           1
+        default/bad-node1  restart  failed   2026-01-01T00:00:39.221878002Z  60.43 ms           1
+        default/bad-node1  restart  failed   2026-01-01T00:01:03.222070587Z  65.24 ms           1
+    "#]]
+    .assert_eq(&list(&[]).1);
+    // From the fourth start on, by either clock.
+    let rest = list(&["--from", "30s"]).1;
+    assert!(list(&[]).1.ends_with(rest.split_once('\n').unwrap().1) && rest.lines().count() == 3, "{rest}");
+    assert_eq!(list(&["--from", "2026-01-01T00:00:30Z"]).1, rest);
+    assert_eq!(list(&["--pod", "default/web-node1"]).1.lines().count(), 2);
+    assert_eq!(list(&["--from", "1h"]), (Some(1), String::new()));
+    assert_eq!(list(&["-o", "json"]).0, Some(2));
+    let traces = run(&["replay", text(&file), "--from", "30s", "-o", "json"]);
+    assert_eq!(String::from_utf8_lossy(&traces.stdout).lines().count(), 2);
 }
 
 #[test]

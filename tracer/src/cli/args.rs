@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::values::{PodName, Span};
+use super::values::{From, PodName, Span};
 use crate::recording::Selection;
 use crate::stats::By;
 
@@ -79,11 +79,14 @@ Examples:
   podlapse record start.plr -- kubectl apply -f pod.yaml";
 
 const REPLAY: &str = "\
-Without --pod, --uid, --next or --all, the starts that the recording was made for.
+Without --pod, --uid, --next, --from, --list or --all, the starts that the recording was made for. A recording that is \
+still being written can be read as well.
 
 Examples:
   podlapse replay start.plr                the waterfall again
   podlapse replay start.plr --all -o json  every start that the recording holds
+  podlapse replay node.plr --list          a line for each of them
+  podlapse replay node.plr --from 5m       those that began five minutes into it, or later
   podlapse replay start.plr -o perfetto > start.json
                                            for Perfetto's viewer, ui.perfetto.dev";
 
@@ -176,6 +179,12 @@ pub(super) struct Replay {
     /// Every start that the recording holds
     #[arg(long, conflicts_with_all = ["pod", "uid", "next", "restarts"])]
     pub(super) all: bool,
+    /// Only starts that began at TIME or later: RFC 3339, or a duration from the recording's begin
+    #[arg(long, value_name = "TIME", help_heading = "Which starts")]
+    pub(super) from: Option<From>,
+    /// One line a start instead of the traces: what the recording holds; of all starts, unless told which
+    #[arg(long, conflicts_with_all = ["output", "ascii"])]
+    pub(super) list: bool,
     #[command(flatten)]
     pub(super) show: Show,
 }

@@ -13,7 +13,7 @@ use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::probe::{self, Options, Session, Status};
-use crate::recording::Writer;
+use crate::recording::{Node, Writer};
 
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
@@ -22,6 +22,9 @@ pub(super) trait Kernel: Source {
 
     /// What it watches, for a message.
     fn describe(&self) -> String;
+
+    /// What it is, for a recording's header.
+    fn node(&self) -> Option<Node>;
 }
 
 /// Attaches and watches.
@@ -53,6 +56,10 @@ impl Kernel for Session {
             _ => format!("{socket}, without {refused} hooks of {} (`podlapse doctor`)", self.hooks().len()),
         }
     }
+
+    fn node(&self) -> Option<Node> {
+        Some(Session::node_now(self))
+    }
 }
 
 /// Watches with `kernel`, which is attached, until the plan is done.
@@ -64,7 +71,7 @@ where
     let mut output = Output::new(plan.show);
     let mut run = Run::new(plan.config(), plan.selection(), &mut output, say);
     if let Some(path) = plan.recording {
-        run.record_to(Writer::create(path, plan.force, &plan.header())?);
+        run.record_to(Writer::create(path, plan.force, &plan.header(kernel.node()))?);
     }
     let next = if plan.command.is_empty() { "waiting for a pod start" } else { "running COMMAND" };
     say.line(&format!("attached to {}; {next} (Ctrl-C prints what is known)", kernel.describe()));
@@ -159,6 +166,10 @@ mod tests {
 
         fn describe(&self) -> String {
             "nothing".to_owned()
+        }
+
+        fn node(&self) -> Option<Node> {
+            None
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use super::args::{Format, Show};
 use super::run::Sink;
-use crate::export::{Charset, Perfetto, Tree, write_json, write_tree};
+use crate::export::{Charset, Perfetto, StartLine, Tree, write_json, write_starts, write_tree};
 use crate::trace::Trace;
 
 /// Width where nothing says another.
@@ -84,6 +84,33 @@ impl Sink for Output {
 
     fn taken(&self) -> usize {
         self.printed
+    }
+}
+
+/// Prints a line a start, when all are known.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    starts: Vec<StartLine>,
+}
+
+impl Sink for List {
+    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
+        self.starts.extend(traces.iter().map(StartLine::from));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), OutputError> {
+        if self.starts.is_empty() {
+            return Ok(());
+        }
+        let (charset, width) = screen();
+        let mut text = Vec::new();
+        write_starts(&mut text, &self.starts, width, charset).map_err(OutputError::new)?;
+        write(&text)
+    }
+
+    fn taken(&self) -> usize {
+        self.starts.len()
     }
 }
 

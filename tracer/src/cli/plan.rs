@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::args::{Live, Record, Show, Starts, Trace};
 use crate::engine::Config;
 use crate::export::rfc3339;
-use crate::recording::{Header, Selection};
+use crate::recording::{Header, Node, Selection};
 
 /// What `trace` and `record` share.
 pub(super) struct Plan<'a> {
@@ -45,13 +45,14 @@ impl Plan<'_> {
         self.starts.selection(!self.command.is_empty())
     }
 
-    pub(super) fn header(&self) -> Header {
+    pub(super) fn header(&self, node: Option<Node>) -> Header {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let Config { settle_ns, containers } = self.config();
         Header {
             tool: format!("podlapse {}", env!("CARGO_PKG_VERSION")),
             created: rfc3339(u64::try_from(now).unwrap_or(0)),
             arguments: arguments(std::env::args_os().skip(1)),
+            node,
             settle_ns,
             containers,
             selection: self.selection(),

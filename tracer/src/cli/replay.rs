@@ -1,8 +1,8 @@
 //! `podlapse replay`: the recorded run again, through the same loop.
 
 use super::args::Replay;
-use super::output::Output;
-use super::run::{Ending, Limits, Run};
+use super::output::{List, Output};
+use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
@@ -14,6 +14,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let selection = match () {
         () if args.all => Selection { restarts: true, ..Selection::default() },
         () if args.starts.selects() => Selection { next: args.starts.next, ..args.starts.selection(false) },
+        () if args.list || args.from.is_some() => Selection { restarts: true, ..Selection::default() },
         () => header.selection.clone(),
     };
     let config = Config {
@@ -21,8 +22,13 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         containers: args.starts.containers.or(header.containers),
     };
     let say = Say::plain();
-    let mut output = Output::new(&args.show);
-    let run = Run::new(config, selection, &mut output, say);
+    let mut traces = Output::new(&args.show);
+    let mut list = List::default();
+    let sink: &mut dyn Sink = if args.list { &mut list } else { &mut traces };
+    let mut run = Run::new(config, selection, sink, say);
+    if let Some(from) = args.from {
+        run.only_from(from);
+    }
     let limits = Limits { stop: stop::on_signal().map_err(Failure::Signals)?, timeout: None, command: None };
     let (ending, summary) = run.drive(&mut reader, limits).await?;
     match ending {
@@ -34,7 +40,11 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         Ending::Failed(error) => return Err(error.into()),
     }
     if summary.taken == 0 {
-        return Err(if args.all { Failure::NothingRecorded } else { Failure::NothingMatches });
+        return Err(if args.all || args.list && args.from.is_none() && !args.starts.selects() {
+            Failure::NothingRecorded
+        } else {
+            Failure::NothingMatches
+        });
     }
     Ok(Done)
 }

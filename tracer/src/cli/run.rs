@@ -11,6 +11,7 @@ use super::output::OutputError;
 use super::say::Say;
 use super::select::Selector;
 use super::source::Source;
+use super::values::From;
 use crate::engine::{Config, Engine, Update};
 use crate::record::Record;
 use crate::recording::{Selection, WriteError, Writer};
@@ -91,6 +92,11 @@ impl<'a> Run<'a> {
     pub(super) fn new(config: Config, selection: Selection, sink: &'a mut dyn Sink, say: Say) -> Run<'a> {
         let (engine, selector) = (Engine::new(config), Selector::new(selection));
         Run { engine, selector, recording: None, recording_failed: None, updates: Vec::new(), sink, say }
+    }
+
+    /// Only starts that began at `from` or later.
+    pub(super) fn only_from(&mut self, from: From) {
+        self.selector.only_from(from);
     }
 
     pub(super) fn record_to(&mut self, writer: Writer) {

@@ -2,6 +2,7 @@
 
 use tracer_ebpf::mark;
 
+use super::values::From;
 use crate::engine::Update;
 use crate::ids::MonotonicNs;
 use crate::record::{Event, Record};
@@ -31,6 +32,9 @@ struct Chosen {
 #[derive(Debug)]
 pub(super) struct Selector {
     selection: Selection,
+    from: Option<From>,
+    /// Time of the first record.
+    first: Option<MonotonicNs>,
     now: MonotonicNs,
     attached: Option<MonotonicNs>,
     command_started: Option<MonotonicNs>,
@@ -44,6 +48,8 @@ impl Selector {
     pub(super) fn new(selection: Selection) -> Selector {
         Selector {
             selection,
+            from: None,
+            first: None,
             now: MonotonicNs(0),
             attached: None,
             command_started: None,
@@ -53,8 +59,14 @@ impl Selector {
         }
     }
 
+    /// Chooses only starts that began at `from` or later.
+    pub(super) fn only_from(&mut self, from: From) {
+        self.from = Some(from);
+    }
+
     /// Takes a record's time and mark.
     pub(super) fn record(&mut self, record: &Record) {
+        self.first.get_or_insert(record.at);
         self.now = self.now.max(record.at);
         match record.event {
             // Again when a runtime comes back.
@@ -105,7 +117,12 @@ impl Selector {
         let named = selection.pod.is_some() || selection.uid.is_some();
         let next = named || self.attached.is_none_or(|attached| trace.start >= attached);
         let kind = named || selection.restarts || trace.kind == StartKind::Pod;
-        !full && !known && pod && uid && kind && next && (!selection.command || self.during_command(trace))
+        let late = match self.from {
+            None => true,
+            Some(From::Wall(wall)) => trace.start_realtime.is_some_and(|start| start >= wall),
+            Some(From::After(span)) => self.first.is_some_and(|first| trace.start.since(first) >= span.ns()),
+        };
+        !full && !known && pod && uid && kind && next && late && (!selection.command || self.during_command(trace))
     }
 
     fn during_command(&self, trace: &Trace) -> bool {

@@ -1,4 +1,4 @@
-//! Values of options: durations and pod names.
+//! Values of options: durations, instants and pod names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,6 +47,28 @@ impl fmt::Display for Span {
     }
 }
 
+/// An instant of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// So long after its first record.
+    After(Span),
+    /// At this wall time, in nanoseconds since the epoch.
+    Wall(u64),
+}
+
+impl FromStr for From {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<From, &'static str> {
+        const HELP: &str = "give a time like 2026-11-30T08:15:00Z, or a number and a unit, like 90s or 5m";
+        if let Ok(span) = text.parse() {
+            return Ok(From::After(span));
+        }
+        let time: jiff::Timestamp = text.parse().map_err(|_| HELP)?;
+        u64::try_from(time.as_nanosecond()).map(From::Wall).map_err(|_| HELP)
+    }
+}
+
 /// Namespace and name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodName {
@@ -81,6 +103,17 @@ mod tests {
         }
         for text in ["", "2", "s", "-1s", "1.5s", "2 s", "2x", "99999999999999999999s", "9999999h"] {
             assert!(text.parse::<Span>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn instants() {
+        let wall = |ns| Ok(From::Wall(ns));
+        assert_eq!("90s".parse(), Ok(From::After("90s".parse().unwrap())));
+        assert_eq!("2026-11-30T08:15:00Z".parse(), wall(1_796_026_500_000_000_000));
+        assert_eq!("2026-11-30T09:15:00.5+01:00".parse(), wall(1_796_026_500_500_000_000));
+        for text in ["", "90", "yesterday", "2026-11-30", "2026-11-30T08:15:00", "1900-01-01T00:00:00Z"] {
+            assert!(text.parse::<From>().is_err(), "{text:?}");
         }
     }
 

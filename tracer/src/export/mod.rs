@@ -11,6 +11,7 @@ mod pods;
 #[cfg(test)]
 pub(crate) mod samples;
 mod stages;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -22,6 +23,7 @@ pub use json::write_json;
 pub use perfetto::Perfetto;
 pub use pods::{write_detail, write_pods_json, write_table};
 pub use stages::{write_comparison, write_comparison_json, write_stages, write_stages_json};
+pub use starts::{StartLine, write_starts};
 pub use text::Charset;
 pub use time::{duration, rfc3339};
 pub use tree::{Tree, write_tree};

@@ -19,6 +19,7 @@ use super::rings::Rings;
 use super::{ProbeError, cri, privileges, sockets};
 use crate::ids::{MonotonicNs, Tgid, Tid};
 use crate::record::{Event, Record, Socket, SocketOp};
+use crate::recording;
 
 /// Longest time without a record for the engine.
 const TICK: Duration = Duration::from_millis(100);
@@ -162,6 +163,18 @@ impl Session {
     /// Every hook, with what became of it.
     pub fn hooks(&self) -> &[Hook] {
         &self.hooks
+    }
+
+    /// This machine and its clocks now, for a recording's header.
+    pub fn node_now(&self) -> recording::Node {
+        let monotonic = now();
+        let attached = self.hooks.iter().filter(|hook| hook.status == Status::Attached);
+        recording::Node {
+            kernel: Node::read().kernel,
+            monotonic_ns: monotonic.0,
+            realtime_ns: read(ClockId::Realtime),
+            backends: attached.map(|hook| (hook.group.name().to_owned(), hook.backend.to_string())).collect(),
+        }
     }
 
     /// What a person should hear of the runtime since the last such question.

@@ -1,5 +1,7 @@
 //! What a recording says of itself.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The header line; fields that a later version adds are ignored by this one.
@@ -11,6 +13,9 @@ pub struct Header {
     pub created: String,
     /// podlapse's own arguments and the first word of `-- COMMAND`; the rest of it may hold secrets.
     pub arguments: Vec<String>,
+    /// Where it was made; absent in recordings before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Node>,
     /// [`crate::engine::Config::settle_ns`]
     pub settle_ns: u64,
     /// [`crate::engine::Config::containers`]
@@ -19,6 +24,19 @@ pub struct Header {
     /// Which starts the run was about; replay selects the same.
     #[serde(default)]
     pub selection: Selection,
+}
+
+/// The machine, its clocks at one instant, and how podlapse looked into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// `uname -r`
+    pub kernel: String,
+    /// `CLOCK_MONOTONIC`.
+    pub monotonic_ns: u64,
+    /// `CLOCK_REALTIME` at that instant, since the epoch; later pairs are records.
+    pub realtime_ns: u64,
+    /// Backend of each group of hooks that is attached.
+    pub backends: BTreeMap<String, String>,
 }
 
 /// Which starts a run was about.

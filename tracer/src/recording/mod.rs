@@ -12,7 +12,7 @@ mod reader;
 mod tests;
 mod writer;
 
-pub use self::header::{Header, Selection};
+pub use self::header::{Header, Node, Selection};
 pub use self::reader::{ReadError, Reader};
 pub use self::writer::{WriteError, Writer};
 

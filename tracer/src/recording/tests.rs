@@ -13,6 +13,12 @@ fn header() -> Header {
         tool: "podlapse test".into(),
         created: "2026-01-01T00:00:00Z".into(),
         arguments: vec!["record".into()],
+        node: Some(Node {
+            kernel: "6.1.0".into(),
+            monotonic_ns: 5,
+            realtime_ns: 1_767_225_600_000_000_000,
+            backends: [("socket".into(), "tracepoint".into())].into(),
+        }),
         settle_ns: 2_000_000_000,
         containers: None,
         selection: Selection { pod: Some(("default".into(), "web".into())), next: Some(1), ..Selection::default() },
