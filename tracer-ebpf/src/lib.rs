@@ -87,6 +87,8 @@ pub mod kind {
     pub const PROCESS: u32 = 68;
     /// User space: [`super::Mark`]
     pub const MARK: u32 = 69;
+    /// User space: [`super::Listed`]
+    pub const LISTED: u32 = 70;
 }
 
 /// The head of every record.
@@ -554,4 +556,77 @@ pub mod mark {
     pub const COMMAND_STARTED: u32 = 2;
     /// `-- COMMAND` ended.
     pub const COMMAND_ENDED: u32 = 3;
+}
+
+/// User space: a sandbox or a container that exists, or the end of the list of them; its strings follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// Head; its time is when the answer was there.
+    pub header: Header,
+    /// When the question was asked: the state is that of some instant from here to the head's time.
+    pub asked: u64,
+    /// When it was made, ns since the epoch; 0: unknown.
+    pub created: u64,
+    /// See [`listed`].
+    pub what: u32,
+    /// See [`list_source`].
+    pub source: u32,
+    /// See [`listed_state`].
+    pub state: u32,
+    /// Which of the numbers below are known, see [`listed_flag`].
+    pub flags: u32,
+    /// `metadata.attempt`.
+    pub attempt: u32,
+    /// Pid of its first process; 0: unknown, or none.
+    pub pid: u32,
+    /// Exit code of a container that has ended.
+    pub exit_code: i32,
+    /// Lengths of the strings that follow, in the order that [`listed`] gives; 0: unknown.
+    pub str_len: [u32; 6],
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Listed>() == 96);
+
+/// Values of [`Listed::what`]. In brackets: the strings that follow.
+pub mod listed {
+    /// A pod sandbox \[id, name, namespace, uid, runtime handler, cgroup\]
+    pub const SANDBOX: u32 = 1;
+    /// A container \[id, sandbox id, name, image, cgroup\]
+    pub const CONTAINER: u32 = 2;
+    /// Nothing more of this list will come \[why it is incomplete\]
+    pub const END: u32 = 3;
+}
+
+/// Values of [`Listed::source`].
+pub mod list_source {
+    /// The runtime, over the CRI.
+    pub const CRI: u32 = 1;
+    /// `/proc` and the cgroups alone.
+    pub const PROC: u32 = 2;
+}
+
+/// Values of [`Listed::state`].
+pub mod listed_state {
+    /// Not known.
+    pub const UNKNOWN: u32 = 0;
+    /// Sandbox: ready.
+    pub const READY: u32 = 1;
+    /// Sandbox: not ready.
+    pub const NOT_READY: u32 = 2;
+    /// Container: made, not started.
+    pub const CREATED: u32 = 3;
+    /// Container: runs.
+    pub const RUNNING: u32 = 4;
+    /// Container: has ended.
+    pub const EXITED: u32 = 5;
+}
+
+/// Bits of [`Listed::flags`].
+pub mod listed_flag {
+    /// [`Listed::attempt`](super::Listed::attempt) is known.
+    pub const ATTEMPT: u32 = 1;
+    /// [`Listed::exit_code`](super::Listed::exit_code) is known.
+    pub const EXIT_CODE: u32 = 2;
 }

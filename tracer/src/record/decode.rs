@@ -5,8 +5,8 @@ use core::net::Ipv6Addr;
 use tracer_ebpf as abi;
 
 use super::{
-    Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Listen, Namespaces, NewTask, Process,
-    Record, Role, Socket, SocketOp, Sys, Syscall,
+    Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Listed, Listen, Namespaces, NewTask,
+    Process, Record, Role, Socket, SocketOp, Sys, Syscall,
 };
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -117,6 +117,7 @@ fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             r.u32("reserved")?;
             Event::Mark(what)
         }
+        abi::kind::LISTED => Event::Listed(Listed::decode(r)?),
         other => Event::Unknown(other),
     })
 }
@@ -267,7 +268,7 @@ fn process(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     Ok(Event::Process(Process { namespaces, parent, role, exe, argv, cgroup }))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -294,10 +295,10 @@ fn pairs(bytes: &[u8]) -> Vec<(String, String)> {
     strings(bytes).filter_map(|s| s.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))).collect()
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: u32, field: &'static str) -> Result<&'a [u8], DecodeError> {
+    pub(super) fn take(&mut self, len: u32, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self.0.split_at_checked(len as usize).ok_or(DecodeError::Short(field))?;
         self.0 = rest;
         Ok(head)
@@ -309,15 +310,15 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+    pub(super) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
-    fn i32(&mut self, field: &'static str) -> Result<i32, DecodeError> {
+    pub(super) fn i32(&mut self, field: &'static str) -> Result<i32, DecodeError> {
         self.array(field).map(i32::from_le_bytes)
     }
 
-    fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+    pub(super) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         self.array(field).map(u64::from_le_bytes)
     }
 

@@ -52,6 +52,7 @@ fn kind(event: &Event) -> u32 {
         Event::Node(_) => abi::kind::NODE,
         Event::Process(_) => abi::kind::PROCESS,
         Event::Mark(_) => abi::kind::MARK,
+        Event::Listed(_) => abi::kind::LISTED,
         Event::Unknown(kind) => *kind,
     }
 }
@@ -116,6 +117,7 @@ fn event(event: &Event, w: &mut Writer<'_>) {
             w.u32(*what);
             w.u32(0);
         }
+        Event::Listed(e) => e.encode(w),
         Event::Tick | Event::Unknown(_) => {}
     }
 }
@@ -260,26 +262,26 @@ fn joined_pairs(pairs: &[(String, String)]) -> Vec<u8> {
 }
 
 /// A record is at most some hundred KiB; its lengths fit by far.
-fn length(len: usize) -> u32 {
+pub(super) fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-struct Writer<'a>(&'a mut Vec<u8>);
+pub(super) struct Writer<'a>(&'a mut Vec<u8>);
 
 impl Writer<'_> {
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    fn u32(&mut self, value: u32) {
+    pub(super) fn u32(&mut self, value: u32) {
         self.bytes(&value.to_le_bytes());
     }
 
-    fn i32(&mut self, value: i32) {
+    pub(super) fn i32(&mut self, value: i32) {
         self.bytes(&value.to_le_bytes());
     }
 
-    fn u64(&mut self, value: u64) {
+    pub(super) fn u64(&mut self, value: u64) {
         self.bytes(&value.to_le_bytes());
     }
 

@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod listed;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use tracer_ebpf::Namespaces;
 pub(crate) use self::decode::socket_name;
 pub use self::decode::{DecodeError, decode, len_of};
 pub use self::encode::{encode, encode_into};
+pub use self::listed::{ContainerState, ListSource, Listed, ListedContainer, ListedSandbox, Listing};
 
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -94,6 +96,8 @@ pub enum Event {
     Process(Process),
     /// Something podlapse itself did, see [`tracer_ebpf::mark`].
     Mark(u32),
+    /// A sandbox or container that exists, or the end of a list of them.
+    Listed(Listed),
     /// A kind that this version does not know.
     Unknown(u32),
 }

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::{ContainerId, PodUid, SandboxId};
 
 /// At least one record of each kind.
 pub(crate) fn samples() -> Vec<Record> {
@@ -92,9 +93,39 @@ pub(crate) fn samples() -> Vec<Record> {
             cgroup: "/system.slice/containerd.service".into(),
         }),
         Event::Mark(abi::mark::ATTACHED),
+        listed(Listing::Sandbox(ListedSandbox {
+            id: SandboxId("5b".repeat(32)),
+            name: "web".into(),
+            namespace: "shop".into(),
+            uid: PodUid("9b0b4c27-2ff2-4e5c-8e47-1d8a2f5f0a11".into()),
+            attempt: Some(0),
+            ready: Some(true),
+            handler: "runc".into(),
+            created: Some(1_700_000_000_000_000_001),
+            pid: Some(Tgid(55)),
+            cgroup: "/kubepods/podx/5b".into(),
+        })),
+        listed(Listing::Container(ListedContainer {
+            id: ContainerId("c0".repeat(32)),
+            sandbox: SandboxId("5b".repeat(32)),
+            name: "app".into(),
+            attempt: Some(3),
+            image: "busybox:1".into(),
+            state: Some(ContainerState::Exited),
+            created: None,
+            pid: None,
+            cgroup: String::new(),
+            exit_code: Some(-1),
+        })),
+        listed(Listing::End { trouble: Some("no answer to CRI ListContainers in 3 s".into()) }),
+        listed(Listing::End { trouble: None }),
         Event::Unknown(4711),
     ];
     events.into_iter().map(|event| Record { at: MonotonicNs(1000), tgid: Tgid(100), tid: Tid(102), event }).collect()
+}
+
+fn listed(what: Listing) -> Event {
+    Event::Listed(Listed { asked: MonotonicNs(980), source: ListSource::Cri, what })
 }
 
 fn connect(address: &str, accepted: bool) -> Event {
@@ -113,7 +144,7 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    prop_oneof![any_bytes(), any_socket(), any_exec(), any_syscall(), any_cgroup(), any_user_space()]
+    prop_oneof![any_bytes(), any_socket(), any_exec(), any_syscall(), any_cgroup(), any_user_space(), any_listed()]
 }
 
 /// Without zero bytes: strings that the ABI ends with one.
@@ -218,4 +249,40 @@ fn any_user_space() -> impl Strategy<Value = Event> {
         any::<u32>().prop_map(Event::Mark),
         (100u32..).prop_map(Event::Unknown),
     ]
+}
+
+fn any_listed() -> impl Strategy<Value = Event> {
+    use proptest::option::of;
+    let state =
+        prop_oneof![Just(ContainerState::Created), Just(ContainerState::Running), Just(ContainerState::Exited),];
+    let texts = [".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"];
+    let sandbox = (texts, of(any::<u32>()), of(any::<bool>()), of(1u64..), of(1u32..)).prop_map(
+        |([id, name, namespace, uid, handler, cgroup], attempt, ready, created, pid)| {
+            let (id, uid, pid) = (SandboxId(id), PodUid(uid), pid.map(Tgid));
+            Listing::Sandbox(ListedSandbox { id, name, namespace, uid, attempt, ready, handler, created, pid, cgroup })
+        },
+    );
+    let texts = [".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"];
+    let numbers = (of(any::<u32>()), of(state), of(1u64..), of(1u32..), of(any::<i32>()));
+    let container =
+        (texts, numbers).prop_map(|([id, sandbox, name, image, cgroup], (attempt, state, created, pid, exit_code))| {
+            let (id, sandbox, pid) = (ContainerId(id), SandboxId(sandbox), pid.map(Tgid));
+            Listing::Container(ListedContainer {
+                id,
+                sandbox,
+                name,
+                attempt,
+                image,
+                state,
+                created,
+                pid,
+                cgroup,
+                exit_code,
+            })
+        });
+    let end = of(".{1,40}").prop_map(|trouble| Listing::End { trouble });
+    (any::<u64>(), any::<bool>(), prop_oneof![sandbox, container, end]).prop_map(|(asked, cri, what)| {
+        let source = if cri { ListSource::Cri } else { ListSource::Proc };
+        Event::Listed(Listed { asked: MonotonicNs(asked), source, what })
+    })
 }

@@ -52,6 +52,12 @@ fn impossible_values_name_their_field() {
     let mut socket = encode(&samples[1]);
     socket[32] = 0;
     assert_eq!(decode(&socket).unwrap_err().to_string(), "record field op has an impossible value");
+    let listed = samples.iter().find(|record| matches!(record.event, Event::Listed(_))).map(encode).unwrap();
+    for (place, field) in [(40, "what"), (44, "source")] {
+        let mut listed = listed.clone();
+        listed[place] = 9;
+        assert_eq!(decode(&listed), Err(DecodeError::Value(field)));
+    }
 }
 
 /// No kernel gives such a result, but a recording may.

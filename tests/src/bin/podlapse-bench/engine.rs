@@ -154,6 +154,7 @@ fn kind(event: &Event) -> &'static str {
         Event::Cgroup(_) => "cgroup",
         Event::CgroupWrite(_) => "cgroup_write",
         Event::Process(_) => "process",
+        Event::Listed(_) => "listed",
         Event::Tick => "tick",
         // A handful in a whole run.
         _ => "other",

@@ -52,7 +52,12 @@ impl Lifecycle {
             Event::Lost { counter, count } => self.lost(*counter, *count),
             Event::Node(pairs) => self.node(pairs),
             Event::Process(process) => self.found(tgid, process),
-            Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
+            Event::Bytes(_)
+            | Event::Signal { .. }
+            | Event::Tick
+            | Event::Mark(_)
+            | Event::Listed(_)
+            | Event::Unknown(_) => {}
         }
     }
 
