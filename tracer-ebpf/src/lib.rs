@@ -583,15 +583,13 @@ pub struct Listed {
     /// Exit code of a container that has ended.
     pub exit_code: i32,
     /// Lengths of the strings that follow, in the order that [`listed`] gives; 0: unknown.
-    pub str_len: [u32; 6],
-    /// Reserved, 0.
-    pub reserved: u32,
+    pub str_len: [u32; 7],
 }
 const _: () = assert!(size_of::<Listed>() == 96);
 
 /// Values of [`Listed::what`]. In brackets: the strings that follow.
 pub mod listed {
-    /// A pod sandbox \[id, name, namespace, uid, runtime handler, cgroup\]
+    /// A pod sandbox \[id, name, namespace, uid, runtime handler, cgroup, address\]
     pub const SANDBOX: u32 = 1;
     /// A container \[id, sandbox id, name, image, cgroup\]
     pub const CONTAINER: u32 = 2;

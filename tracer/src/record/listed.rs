@@ -66,6 +66,8 @@ pub struct ListedSandbox {
     pub pid: Option<Tgid>,
     /// The path of its own cgroup, as [`super::Process::cgroup`] has it.
     pub cgroup: String,
+    /// Address in a network namespace of its own.
+    pub ip: String,
 }
 
 /// A container. Texts that are not known are empty.
@@ -120,7 +122,7 @@ impl Listed {
             Listing::Sandbox(it) => (abi::listed::SANDBOX, it.fixed(), it.strings()),
             Listing::Container(it) => (abi::listed::CONTAINER, it.fixed(), it.strings()),
             Listing::End { trouble } => {
-                (abi::listed::END, Fixed::default(), [trouble.as_deref().unwrap_or_default(), "", "", "", "", ""])
+                (abi::listed::END, Fixed::default(), [trouble.as_deref().unwrap_or_default(), "", "", "", "", "", ""])
             }
         };
         w.u64(self.asked.0);
@@ -138,7 +140,6 @@ impl Listed {
         w.u32(fixed.pid.map_or(0, |pid| pid.0));
         w.i32(fixed.exit_code.unwrap_or(0));
         strings.iter().for_each(|string| w.u32(length(string.len())));
-        w.u32(0);
         strings.iter().for_each(|string| w.bytes(string.as_bytes()));
     }
 
@@ -156,12 +157,11 @@ impl Listed {
         let attempt = Some(r.u32("attempt")?).filter(|_| flags & abi::listed_flag::ATTEMPT != 0);
         let pid = Some(Tgid(r.u32("pid")?)).filter(|pid| pid.0 != 0);
         let exit_code = Some(r.i32("exit_code")?).filter(|_| flags & abi::listed_flag::EXIT_CODE != 0);
-        let mut lens = [0; 6];
+        let mut lens = [0; 7];
         for len in &mut lens {
             *len = r.u32("str_len")?;
         }
-        r.u32("reserved")?;
-        let mut strings = [const { String::new() }; 6];
+        let mut strings = [const { String::new() }; 7];
         for (string, len) in strings.iter_mut().zip(lens) {
             *string = text(r.take(len, "strings")?);
         }
@@ -189,11 +189,11 @@ impl ListedSandbox {
         Fixed { created: self.created, state, attempt: self.attempt, pid: self.pid, exit_code: None }
     }
 
-    fn strings(&self) -> [&str; 6] {
-        [self.id.as_str(), &self.name, &self.namespace, self.uid.as_str(), &self.handler, &self.cgroup]
+    fn strings(&self) -> [&str; 7] {
+        [self.id.as_str(), &self.name, &self.namespace, self.uid.as_str(), &self.handler, &self.cgroup, &self.ip]
     }
 
-    fn of(fixed: Fixed, [id, name, namespace, uid, handler, cgroup]: [String; 6]) -> ListedSandbox {
+    fn of(fixed: Fixed, [id, name, namespace, uid, handler, cgroup, ip]: [String; 7]) -> ListedSandbox {
         let ready = match fixed.state {
             abi::listed_state::READY => Some(true),
             abi::listed_state::NOT_READY => Some(false),
@@ -201,7 +201,7 @@ impl ListedSandbox {
         };
         let (id, uid) = (SandboxId(id), PodUid(uid));
         let Fixed { created, attempt, pid, .. } = fixed;
-        ListedSandbox { id, name, namespace, uid, attempt, ready, handler, created, pid, cgroup }
+        ListedSandbox { id, name, namespace, uid, attempt, ready, handler, created, pid, cgroup, ip }
     }
 }
 
@@ -217,11 +217,11 @@ impl ListedContainer {
         Fixed { created, state, attempt, pid, exit_code }
     }
 
-    fn strings(&self) -> [&str; 6] {
-        [self.id.as_str(), self.sandbox.as_str(), &self.name, &self.image, &self.cgroup, ""]
+    fn strings(&self) -> [&str; 7] {
+        [self.id.as_str(), self.sandbox.as_str(), &self.name, &self.image, &self.cgroup, "", ""]
     }
 
-    fn of(fixed: Fixed, [id, sandbox, name, image, cgroup, _]: [String; 6]) -> ListedContainer {
+    fn of(fixed: Fixed, [id, sandbox, name, image, cgroup, ..]: [String; 7]) -> ListedContainer {
         let state = match fixed.state {
             abi::listed_state::CREATED => Some(ContainerState::Created),
             abi::listed_state::RUNNING => Some(ContainerState::Running),

@@ -104,6 +104,7 @@ pub(crate) fn samples() -> Vec<Record> {
             created: Some(1_700_000_000_000_000_001),
             pid: Some(Tgid(55)),
             cgroup: "/kubepods/podx/5b".into(),
+            ip: "10.88.0.7".into(),
         })),
         listed(Listing::Container(ListedContainer {
             id: ContainerId("c0".repeat(32)),
@@ -255,11 +256,23 @@ fn any_listed() -> impl Strategy<Value = Event> {
     use proptest::option::of;
     let state =
         prop_oneof![Just(ContainerState::Created), Just(ContainerState::Running), Just(ContainerState::Exited),];
-    let texts = [".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"];
+    let texts = [".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"];
     let sandbox = (texts, of(any::<u32>()), of(any::<bool>()), of(1u64..), of(1u32..)).prop_map(
-        |([id, name, namespace, uid, handler, cgroup], attempt, ready, created, pid)| {
+        |([id, name, namespace, uid, handler, cgroup, ip], attempt, ready, created, pid)| {
             let (id, uid, pid) = (SandboxId(id), PodUid(uid), pid.map(Tgid));
-            Listing::Sandbox(ListedSandbox { id, name, namespace, uid, attempt, ready, handler, created, pid, cgroup })
+            Listing::Sandbox(ListedSandbox {
+                id,
+                name,
+                namespace,
+                uid,
+                attempt,
+                ready,
+                handler,
+                created,
+                pid,
+                cgroup,
+                ip,
+            })
         },
     );
     let texts = [".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"];
