@@ -168,4 +168,54 @@ mod tests {
             assert_eq!(timeout(value.as_bytes()), ns, "{value}");
         }
     }
+
+    /// A header of a block that was decoded with an opaque table: `?` is a half that is not known, `#n` its entry.
+    fn header<'a>(name: &'a str, value: &'a str) -> Header<'a> {
+        let half = |half: &'a str| Some(half.as_bytes()).filter(|half| *half != b"?");
+        let opaque = value.strip_prefix('#').and_then(|entry| entry.parse().ok());
+        let value = half(value).filter(|_| opaque.is_none());
+        Header { name: half(name), value, literal: opaque.is_none(), inserted: false, opaque }
+    }
+
+    fn request(fields: &[(&str, &str)]) -> Request {
+        let mut request = Request::default();
+        fields.iter().for_each(|(name, value)| request.take(&header(name, value)));
+        request
+    }
+
+    #[test]
+    fn a_request_below_names_of_before_the_attach() {
+        let grpc = [(":method", "POST"), (":scheme", "http"), ("?", "#4"), ("?", "#3"), ("?", "#2"), ("?", "#1")];
+        let all = |more: &[(&'static str, &'static str)]| request(&[&grpc[..], &[("?", "#0")], more].concat());
+        let late = all(&[("?", "14999965u")]);
+        assert_eq!((late.path_entry(), late.authority_entry()), (Some(4), Some(3)));
+        assert_eq!((late.timeout_ns, late.signs.fields), (Some(14_999_965_000), 8));
+        assert_eq!(all(&[("?", "#9")]).timeout_ns, None);
+        // A number that stands where no time limit can.
+        assert_eq!(request(&[&grpc[..], &[("?", "3S")]].concat()).timeout_ns, None);
+        assert!(all(&[("containerd-namespace", "k8s.io")]).signs.namespace);
+        // With the path known, or with an order that is not grpc-go's, there is no entry to tell of.
+        assert_eq!(request(&[(":method", "POST"), (":path", "/a/B"), ("?", "#4")]).path_entry(), None);
+        assert_eq!(request(&[("?", "#4"), ("?", "#3"), (":method", "POST"), (":scheme", "http")]).path_entry(), None);
+        let known = request(&[(":method", "POST"), (":scheme", "http"), ("?", "#4"), (":authority", "localhost")]);
+        assert_eq!((known.path_entry(), known.authority_entry()), (Some(4), None));
+    }
+
+    #[test]
+    fn a_status_below_names_of_before_the_attach() {
+        let check = |fields: &[(&str, &str)], code, message: &str, opaque| {
+            let mut response = Response::default();
+            fields.iter().for_each(|(name, value)| response.take(&header(name, value)));
+            assert_eq!(
+                (response.code, response.message.as_str(), response.opaque),
+                (code, message, opaque),
+                "{fields:?}"
+            );
+        };
+        check(&[("?", "5"), ("?", "no%20such 7")], Some(5), "no such 7", false);
+        check(&[(":status", "200"), ("?", "#1"), ("?", "2"), ("?", "#0")], Some(2), "", true);
+        check(&[("?", "#0"), ("?", "not found")], None, "", true);
+        check(&[("grpc-status", "5"), ("?", "7")], Some(5), "7", false);
+        check(&[("?", "17")], None, "", true);
+    }
 }

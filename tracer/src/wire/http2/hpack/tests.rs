@@ -142,6 +142,24 @@ fn what_a_forgotten_table_held_is_opaque_and_what_came_since_is_exact() {
     assert_eq!((decoded, result), (vec![], Err(Malformed)));
 }
 
+/// Which of the opaque entries each field of a block is.
+fn opaque(table: &mut Table, block: &[u8]) -> Vec<Option<u32>> {
+    let mut out = vec![];
+    decode(table, block, &mut |header| out.push(header.opaque)).unwrap();
+    out
+}
+
+#[test]
+fn an_opaque_entry_keeps_its_place() {
+    let mut table = Table::new();
+    table.forget();
+    // The newest two; an insertion later; and behind what was inserted since there is nothing else than they.
+    assert_eq!(opaque(&mut table, &hex("be bf 82")), [Some(0), Some(1), None]);
+    assert_eq!(opaque(&mut table, &hex("4001610162 be bf c0")), [None, None, Some(0), Some(1)]);
+    table.forget();
+    assert_eq!(opaque(&mut table, &hex("be")), [Some(0)], "of another epoch");
+}
+
 /// A sender of the table's inserts: literals, and indices to what is still in its table.
 fn blocks() -> impl Strategy<Value = Vec<Vec<(u8, Vec<u8>)>>> {
     let field = (0_u8..12, proptest::collection::vec(any::<u8>(), 0..60));
@@ -154,8 +172,11 @@ proptest! {
     #[test]
     fn joined_late_nothing_is_wrong(blocks in blocks(), join in any::<prop::sample::Index>()) {
         let join = join.index(blocks.len());
-        let (mut sender, mut exact, mut late) = (Vec::<(Vec<u8>, Vec<u8>)>::new(), Table::new(), Table::new());
+        let (mut sender, mut exact) = (Vec::<(Vec<u8>, Vec<u8>)>::new(), Table::new());
+        let (mut late, mut again) = (Table::new(), Table::new());
         late.forget();
+        again.forget();
+        let mut entries = std::collections::BTreeMap::new();
         for (n, block) in blocks.iter().enumerate() {
             let (mut bytes, mut sent) = (vec![], vec![]);
             for (pick, value) in block {
@@ -188,6 +209,11 @@ proptest! {
                 prop_assert_eq!(result, Ok(()));
                 for (decoded, sent) in decoded.iter().zip(&sent) {
                     prop_assert!(decoded == sent || *decoded == (None, None));
+                }
+                // An opaque entry is the same one for as long as it is there.
+                for (entry, sent) in opaque(&mut again, &bytes).into_iter().zip(sent) {
+                    let Some(entry) = entry else { continue };
+                    prop_assert_eq!(entries.entry(entry).or_insert(sent.clone()), &sent);
                 }
             }
         }
