@@ -251,6 +251,54 @@ fn a_compressed_message_is_skipped_and_kept_nowhere() {
     assert!(!holds(&t.records, "S3CR3T") && holds(&t.records, "abc"));
 }
 
+/// The largest message that kubelet takes, in frames of the default size and records of 32 KiB, as containerd writes it.
+#[test]
+fn a_message_of_16_mib() {
+    const LIST: &str = "/runtime.v1.RuntimeService/ListContainers";
+    let mut t = Traffic::grpc();
+    t.read(&headers(1, LIST));
+    // Items with an id and a long annotation each.
+    let entry = |n: usize| {
+        let annotation = [&[10, 1, b'k', 18, 0xf8, 0x07][..], &[b'S'; 1016]].concat();
+        let item = [field(1, format!("{n:064x}").as_bytes()), [&[66, 0xfe, 0x07][..], &annotation].concat()].concat();
+        [&[10, (item.len() & 0x7f) as u8 | 0x80, (item.len() >> 7) as u8][..], &item].concat()
+    };
+    let body = (0..15_000).flat_map(entry).collect::<Vec<u8>>();
+    assert!((16_000_000..16 << 20).contains(&body.len()));
+    t.write(&frame(1, 4, 1, &block(&[(":status", "200")])));
+    let frames: Vec<u8> = message(&body).chunks(16_384).flat_map(|part| frame(0, 0, 1, part)).collect();
+    frames.chunks(32_768).for_each(|record| t.write(record));
+    t.write(&trailers(1, &[("grpc-status", "0")]));
+    let (events, counters) = decode(&t.records);
+    let ids = events.iter().map(|event| match event {
+        CallEvent::Response { fields, .. } => fields.0.len(),
+        _ => 0,
+    });
+    assert_eq!((ids.sum::<usize>(), counters.malformed_messages, counters.fields_dropped), (15_000, 0, 0));
+    assert!(matches!(events.last(), Some(CallEvent::End { ending: Ending::Status { code: 0, .. }, .. })));
+    assert!(!holds(&t.records, "SSS"));
+}
+
+/// A stream of events that fails after some: none of them is taken for the end.
+#[test]
+fn a_server_stream() {
+    let mut t = Traffic::grpc();
+    t.read(&headers(1, "/runtime.v1.RuntimeService/GetContainerEvents"));
+    t.read(&frame(0, 1, 1, &message(&[])));
+    t.write(&frame(1, 4, 1, &block(&[(":status", "200")])));
+    for id in [&b"one"[..], b"two"] {
+        t.write(&frame(0, 0, 1, &message(&field(1, id))));
+    }
+    t.write(&trailers(1, &[("grpc-status", "14"), ("grpc-message", "gone")]));
+    check(&t, expect![[r#"
+        3 1/1 start runtime.v1.RuntimeService/GetContainerEvents Literal timeout Some(2000000000) client Some(Tgid(200))
+        4 1 request []
+        6 1 response [(ContainerId, Text("one"))]
+        7 1 response [(ContainerId, Text("two"))]
+        8 1 end Status { code: 14, message: "gone" }
+    "#]]);
+}
+
 #[test]
 fn a_gap_within_a_message_costs_that_messages_fields_alone() {
     let mut t = Traffic::grpc();
