@@ -11,6 +11,7 @@ pub mod image;
 pub mod machine;
 pub mod node;
 pub mod podlapse;
+pub mod secrets;
 pub mod signals;
 pub mod slice;
 pub mod strace;

@@ -27,6 +27,7 @@ mod config;
 pub mod enter;
 pub mod janitor;
 mod keeper;
+mod kubelet;
 
 /// How a node differs from the usual one.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -63,6 +64,8 @@ enum Message {
     Ready { dir: PathBuf, cgroup: String, containerd_pid: u32 },
     /// The reply to `restart`.
     Restarted { containerd_pid: u32 },
+    /// The reply to `kubelet`.
+    Kubelet { pid: u32 },
     /// What was asked for did not work.
     Failed { error: String },
 }
@@ -106,7 +109,7 @@ impl Node {
                 Ok(node)
             }
             Message::Failed { error } => bail!("the node does not come up: {error}"),
-            Message::Restarted { .. } => bail!("the node's keeper answered out of turn"),
+            Message::Restarted { .. } | Message::Kubelet { .. } => bail!("the node's keeper answered out of turn"),
         }
     }
 
@@ -158,8 +161,40 @@ impl Node {
                 Ok(containerd_pid)
             }
             Message::Failed { error } => bail!("containerd does not come back: {error}"),
-            Message::Ready { .. } => bail!("the node's keeper answered out of turn"),
+            Message::Ready { .. } | Message::Kubelet { .. } => bail!("the node's keeper answered out of turn"),
         }
+    }
+
+    /// Starts kubelet, or ends the one that runs with SIGKILL and starts another; it is healthy when this returns.
+    pub fn kubelet(&mut self) -> Result<u32> {
+        let commands = self.commands.as_mut().context("the node is down")?;
+        writeln!(commands, "kubelet")?;
+        match self.reply()? {
+            Message::Kubelet { pid } => Ok(pid),
+            Message::Failed { error } => bail!("kubelet does not come up: {error}"),
+            Message::Ready { .. } | Message::Restarted { .. } => bail!("the node's keeper answered out of turn"),
+        }
+    }
+
+    /// Gives kubelet a static pod, or another one of that name in its place.
+    pub fn put_static_pod(&self, name: &str, manifest: &serde_json::Value) -> Result<()> {
+        let whole = self.dir.join(format!("{name}.json"));
+        fs::write(&whole, manifest.to_string())?;
+        Ok(fs::rename(whole, self.manifest(name))?)
+    }
+
+    /// Takes a static pod away; kubelet ends it then.
+    pub fn remove_static_pod(&self, name: &str) -> Result<()> {
+        Ok(fs::remove_file(self.manifest(name))?)
+    }
+
+    fn manifest(&self, name: &str) -> PathBuf {
+        kubelet::manifests(&self.dir).join(format!("{name}.json"))
+    }
+
+    /// As kubelet names a static pod: the manifest's name and the node's.
+    pub fn static_pod_name(name: &str) -> String {
+        format!("{name}-{}", kubelet::NODE_NAME)
     }
 
     /// Starts a command in the node's mount, network and pid namespaces.

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -52,6 +53,15 @@ pub fn python() -> Result<PathBuf> {
         bail!("no hdrh in {}: run `cargo xtask setup python`", dir.display());
     }
     Ok(dir)
+}
+
+/// kubelet, which only some nodes have.
+pub fn kubelet() -> Result<PathBuf> {
+    let program = folder()?.join("kubelet/kubelet");
+    if !program.exists() {
+        bail!("no {}: run `cargo xtask setup kubelet`", program.display());
+    }
+    Ok(program)
 }
 
 /// Programs of a private node.
@@ -125,6 +135,13 @@ impl Tools {
         let triplets =
             found.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
         env::join_paths(triplets).unwrap_or_default()
+    }
+
+    /// `ctr` on a socket, in the namespace of the CRI's containers.
+    pub fn ctr(&self, socket: &Path) -> Command {
+        let mut ctr = Command::new(self.containerd.join("usr/bin/ctr"));
+        ctr.env("LD_LIBRARY_PATH", self.library_path()).arg("-a").arg(socket).args(["-n", "k8s.io"]);
+        ctr
     }
 
     /// Where iptables finds its extensions.

@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 
 mod apt;
 mod bpf_linker;
+mod kubelet;
 mod node;
 mod protoc;
 mod python;
@@ -27,7 +28,7 @@ pub(crate) use vm_node::e2fs;
 /// What to put in place.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Groups of tools; all when none is named
+    /// Groups of tools; all but kubelet when none is named
     #[arg(value_enum)]
     groups: Vec<Group>,
 }
@@ -43,6 +44,8 @@ pub(crate) enum Group {
     Vm,
     /// hdrhistogram for python3, which reads podlapse's logs
     Python,
+    /// kubelet, built from Debian's source package
+    Kubelet,
 }
 
 /// The task.
@@ -64,6 +67,7 @@ pub(crate) fn run(workspace: &Workspace, groups: &[Group]) -> Result<()> {
             Group::Node => node::ensure(&tools)?,
             Group::Vm => vm::ensure(&tools)?,
             Group::Python => python::ensure(&tools)?,
+            Group::Kubelet => kubelet::ensure(&tools)?,
         }
     }
     apt::forget_lists(&tools)

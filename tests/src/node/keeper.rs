@@ -15,6 +15,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, moun
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use super::kubelet::Kubelet;
 use super::{Message, config, say};
 use crate::cri::Cri;
 use crate::tools::{Containerd, Tools};
@@ -91,7 +92,7 @@ fn own_namespaces(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn tmpfs(place: impl AsRef<Path>) -> Result<()> {
+pub(super) fn tmpfs(place: impl AsRef<Path>) -> Result<()> {
     let place = place.as_ref();
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0755"))
         .with_context(|| format!("cannot mount a tmpfs on {}", place.display()))
@@ -108,6 +109,7 @@ fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Res
             }
         }
     });
+    let mut kubelet: Option<Kubelet> = None;
     loop {
         match commands.recv_timeout(Duration::from_millis(200)) {
             Ok(command) if command == "restart" => {
@@ -116,15 +118,33 @@ fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Res
                 containerd.wait_for_cri()?;
                 say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
+            Ok(command) if command == "kubelet" => {
+                if let Some(running) = kubelet.take() {
+                    running.kill()?;
+                }
+                let started = match Kubelet::start(dir, cgroup, tools) {
+                    Ok(started) => Message::Kubelet { pid: kubelet.insert(started).pid() },
+                    Err(error) => Message::Failed { error: format!("{error:#}") },
+                };
+                say(&started)?;
+            }
             Ok(command) => bail!("unknown command {command:?}"),
-            Err(RecvTimeoutError::Timeout) => reap_orphans(&containerd),
-            Err(RecvTimeoutError::Disconnected) => return containerd.end(),
+            Err(RecvTimeoutError::Timeout) => {
+                let kubelet = kubelet.as_ref().and_then(|kubelet| Pid::from_raw(kubelet.pid().cast_signed()));
+                reap_orphans(&[Some(containerd.pid()), kubelet]);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                if let Some(kubelet) = kubelet {
+                    kubelet.kill()?;
+                }
+                return containerd.end();
+            }
         }
     }
 }
 
-/// Waits for shims that ended. containerd itself belongs to its [`Child`].
-fn reap_orphans(containerd: &Daemon) {
+/// Waits for shims that ended. The daemons themselves belong to their [`Child`].
+fn reap_orphans(daemons: &[Option<Pid>]) {
     loop {
         // SAFETY: waitid writes to the siginfo it is given; si_pid is valid after it, 0 for none.
         let pid = unsafe {
@@ -136,7 +156,7 @@ fn reap_orphans(containerd: &Daemon) {
             }
         };
         match Pid::from_raw(pid) {
-            Some(pid) if pid != containerd.pid() => {
+            Some(pid) if !daemons.contains(&Some(pid)) => {
                 let _ = waitpid(Some(pid), WaitOptions::NOHANG);
             }
             _ => return,
@@ -229,7 +249,7 @@ impl Daemon {
     }
 }
 
-fn tool(tools: &Tools, name: &str) -> Command {
+pub(super) fn tool(tools: &Tools, name: &str) -> Command {
     // Looked up here: `Command` searches the PATH of this process, not of the child.
     let found = std::env::split_paths(&tools.path()).map(|dir| dir.join(name)).find(|path| path.is_file());
     let mut command = Command::new(found.unwrap_or_else(|| name.into()));
@@ -240,7 +260,7 @@ fn tool(tools: &Tools, name: &str) -> Command {
     command
 }
 
-fn run(command: &mut Command) -> Result<()> {
+pub(super) fn run(command: &mut Command) -> Result<()> {
     let output = command
         .stdin(Stdio::null())
         .output()

@@ -40,23 +40,20 @@ impl Apt {
         if sources.is_empty() {
             bail!("this machine's apt has no source for its own release {codename}");
         }
-        Self::open(tools, &codename, &sources)
+        Self::open(tools, &codename, &["deb"], &sources)
     }
 
     /// Another suite of the same distribution, from the mirror of the machine's own release.
     pub(super) fn suite(tools: &Tools, suite: &str) -> Result<Self> {
-        let codename = codename()?;
-        let sources = machine_sources()?;
-        let mirror = sources
-            .iter()
-            .find(|source| source.suite == codename)
-            .or(sources.first())
-            .context("this machine's apt has no package source")?;
-        let source = Source { mirror: mirror.mirror.clone(), suite: suite.to_owned() };
-        Self::open(tools, suite, &[source])
+        Self::open(tools, suite, &["deb"], &[of_suite(suite)?])
     }
 
-    fn open(tools: &Tools, name: &str, sources: &[Source]) -> Result<Self> {
+    /// The same, with the suite's source packages.
+    pub(super) fn suite_with_sources(tools: &Tools, suite: &str) -> Result<Self> {
+        Self::open(tools, &format!("{suite}-source"), &["deb", "deb-src"], &[of_suite(suite)?])
+    }
+
+    fn open(tools: &Tools, name: &str, kinds: &[&str], sources: &[Source]) -> Result<Self> {
         let apt = Self { dir: tools.path("apt").join(name) };
         if apt.dir.join("updated").exists() {
             return Ok(apt);
@@ -68,8 +65,9 @@ impl Apt {
             .into_iter()
             .find(|path| Path::new(path).exists());
         let option = keyring.map_or_else(String::new, |path| format!("[signed-by={path}] "));
+        let line = |kind: &&str, source: &Source| format!("{kind} {option}{} {} main\n", source.mirror, source.suite);
         let lines: Vec<String> =
-            sources.iter().map(|source| format!("deb {option}{} {} main\n", source.mirror, source.suite)).collect();
+            sources.iter().flat_map(|source| kinds.iter().map(move |kind| line(kind, source))).collect();
         fs::write(apt.sources(), lines.concat())?;
         sh::output(apt.command("apt-get").args(["-o", "APT::Update::Error-Mode=any", "-qq", "update"])).with_context(
             || {
@@ -137,6 +135,13 @@ impl Apt {
 
     fn download(&self, packages: &[&str]) -> Result<()> {
         sh::output(self.command("apt-get").current_dir(self.archives()).args(["-qq", "download"]).args(packages))?;
+        Ok(())
+    }
+
+    /// Fetches the archives of a source package into a folder.
+    pub(super) fn source(&self, package: &str, into: &Path) -> Result<()> {
+        let mut get = self.command("apt-get");
+        sh::output(get.current_dir(into).args(["-qq", "source", "--download-only", package]))?;
         Ok(())
     }
 
@@ -235,6 +240,18 @@ fn parse_codename(os_release: &str) -> Option<String> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .map(|name| name.trim_matches('"').to_owned())
+}
+
+/// A suite on the mirror of the machine's own release.
+fn of_suite(suite: &str) -> Result<Source> {
+    let codename = codename()?;
+    let sources = machine_sources()?;
+    let mirror = sources
+        .iter()
+        .find(|source| source.suite == codename)
+        .or(sources.first())
+        .context("this machine's apt has no package source")?;
+    Ok(Source { mirror: mirror.mirror.clone(), suite: suite.to_owned() })
 }
 
 /// The sources of the machine's apt; works also when it never read its lists.
