@@ -46,6 +46,22 @@ pub fn write_busybox(archive: &Path, busybox: &Path) -> Result<()> {
     write(archive, BUSYBOX_IMAGE, layer, &config)
 }
 
+/// Writes an image to `archive` whose one file holds so many bytes of no pattern; another `seed`, other bytes.
+pub fn write_random(archive: &Path, name: &str, bytes: usize, seed: u64) -> Result<()> {
+    // xorshift64: what matters is that nothing compresses it.
+    let mut state = seed | 1;
+    let word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Some(state.to_le_bytes())
+    };
+    let data: Vec<u8> = std::iter::from_fn(word).flatten().take(bytes).collect();
+    let mut layer = Layer::new();
+    layer.file("data", &data, 0o644)?;
+    write(archive, name, layer, &json!({ "Cmd": ["/data"] }))
+}
+
 fn write(archive: &Path, name: &str, layer: Layer, config: &Value) -> Result<()> {
     let file = File::create(archive).with_context(|| format!("cannot write image {}", archive.display()))?;
     let mut tar = Layer { tar: Builder::new(file) };

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod churn;
 pub mod cri;
 pub mod image;
+pub mod kubelet;
 pub mod machine;
 pub mod node;
 pub mod podlapse;

@@ -30,6 +30,18 @@ enum What {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// An import of 500 MiB by ctr through the traced socket, with podlapse and without it, interleaved
+    Import {
+        /// Arguments of podlapse-bench, as `-- --rounds 10`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// The recording of a minute in which kubelet polls 110 pods
+    Polling {
+        /// Arguments of podlapse-bench, as `-- --pods 30`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Records a second of the engine on one core, and its memory
     Engine {
         /// A recording; without one, 50 pods are started on a private node, 10 at a time, and recorded
@@ -41,6 +53,9 @@ enum What {
 pub(crate) fn main(args: &Args) -> Result<()> {
     let workspace = Workspace::find()?;
     setup::run(&workspace, &[Group::Build, Group::Node])?;
+    if matches!(args.what, What::Polling { .. }) {
+        setup::run(&workspace, &[Group::Kubelet])?;
+    }
     eprintln!("bench: building podlapse with optimisations");
     sh::loud(workspace.cargo().args(["build", "--quiet", "--release", "-p", "podlapse", "-p", "podlapse-tests"]))?;
     let bench = |what| {
@@ -51,6 +66,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     match &args.what {
         What::Start { arguments } => sh::show(bench("start").args(arguments)),
         What::Named { arguments } => sh::show(bench("named").args(arguments)),
+        What::Import { arguments } => sh::show(bench("import").args(arguments)),
+        What::Polling { arguments } => sh::show(bench("polling").args(arguments)),
         What::Engine { file: Some(file) } => sh::show(bench("engine").arg(file)),
         What::Engine { file: None } => {
             let file = workspace.released("churn.plr");

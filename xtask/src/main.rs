@@ -12,6 +12,7 @@ mod demo;
 mod setup;
 mod sh;
 mod test;
+mod test_kubelet;
 mod vm;
 mod workspace;
 
@@ -31,6 +32,8 @@ enum Task {
     Demo(demo::Args),
     /// Everything that must pass: format, lints, docs, tests, kernels, a whole node
     Test(test::Args),
+    /// A real kubelet runs for a minute before podlapse attaches; every call's name against containerd's log
+    TestKubelet(test_kubelet::Args),
     /// In QEMU: every hook on Debian's kernels 5.10, 6.1 and 6.12; pods on a whole node with systemd and cgroup v2
     Vm(vm::Args),
     /// Measure what podlapse costs, as ratios within one run
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Some(Task::Setup(args)) => setup::main(&args),
         Some(Task::Demo(args)) => return demo::main(&args).unwrap_or_else(|error| failed(&error)),
         Some(Task::Test(args)) => test::main(&args),
+        Some(Task::TestKubelet(args)) => test_kubelet::main(&args),
         Some(Task::Vm(args)) => vm::main(&args),
         Some(Task::Bench(args)) => bench::main(&args),
     };

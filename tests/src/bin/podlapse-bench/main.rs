@@ -5,7 +5,9 @@ use clap::{Parser, Subcommand};
 
 mod churn;
 mod engine;
+mod import;
 mod named;
+mod polling;
 mod start;
 mod statistics;
 mod unnamed;
@@ -27,6 +29,10 @@ enum What {
     Engine(engine::Args),
     /// How much of a start has a name, for each containerd and OCI runtime
     Named(named::Args),
+    /// What podlapse costs an image import through the socket
+    Import(import::Args),
+    /// How much a minute of a full node's polling is in a recording
+    Polling(polling::Args),
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -36,5 +42,7 @@ async fn main() -> Result<()> {
         What::Churn(args) => churn::main(&args).await,
         What::Engine(args) => engine::main(&args),
         What::Named(args) => named::main(&args).await,
+        What::Import(args) => import::main(&args),
+        What::Polling(args) => polling::main(&args).await,
     }
 }
