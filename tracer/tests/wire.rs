@@ -290,13 +290,16 @@ fn a_server_stream() {
         t.write(&frame(0, 0, 1, &message(&field(1, id))));
     }
     t.write(&trailers(1, &[("grpc-status", "14"), ("grpc-message", "gone")]));
-    check(&t, expect![[r#"
+    check(
+        &t,
+        expect![[r#"
         3 1/1 start runtime.v1.RuntimeService/GetContainerEvents Literal timeout Some(2000000000) client Some(Tgid(200))
         4 1 request []
         6 1 response [(ContainerId, Text("one"))]
         7 1 response [(ContainerId, Text("two"))]
         8 1 end Status { code: 14, message: "gone" }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
