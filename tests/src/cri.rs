@@ -18,8 +18,10 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+mod kubelet;
 mod pod;
 
+pub use kubelet::Paths;
 pub use pod::{Container, Limits, Pod, StartedContainer, StartedPod};
 
 /// Nanoseconds of CLOCK_MONOTONIC.
@@ -103,11 +105,30 @@ impl Cri {
             }))
             .await
             .with_context(|| format!("cannot connect to the CRI socket {}", socket.display()))?;
-        Ok(Self {
+        Ok(Self::over(channel))
+    }
+
+    /// Connects as kubelet does, whose method names are indices from their second use on. The paths of the calls are
+    /// what a passive reader should find.
+    pub async fn connect_like_kubelet(socket: &Path) -> Result<(Self, Paths)> {
+        let (path, paths) = (socket.to_path_buf(), Paths::default());
+        let written = paths.clone();
+        let channel = Endpoint::try_from("http://localhost")?
+            .connect_with_connector(service_fn(move |_: Uri| {
+                let (path, paths) = (path.clone(), written.clone());
+                async move { kubelet::connect(&path, paths).await.map(TokioIo::new) }
+            }))
+            .await
+            .with_context(|| format!("cannot connect to the CRI socket {}", socket.display()))?;
+        Ok((Self::over(channel), paths))
+    }
+
+    fn over(channel: Channel) -> Self {
+        Self {
             runtime: RuntimeServiceClient::new(channel.clone()),
             images: ImageServiceClient::new(channel.clone()),
             channel,
-        })
+        }
     }
 
     /// `Version`.

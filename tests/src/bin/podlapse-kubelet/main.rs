@@ -15,12 +15,11 @@ use podlapse_tests::kubelet::{self, Watch};
 use podlapse_tests::machine::Machine;
 use podlapse_tests::secrets::{self, holds_none, recording_holds_none};
 use podlapse_tests::tools::{Containerd, Tools};
-use podlapse_tests::{Node, Options, podlapse, trace};
+use podlapse_tests::{Node, Options, calls, podlapse, trace};
 use serde_json::Value;
 
 use crate::truth::clock_offset;
 
-mod calls;
 mod truth;
 mod verdict;
 

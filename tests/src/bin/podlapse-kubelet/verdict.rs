@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::calls::{Seen, Source};
 use crate::truth::Logged;
+use podlapse_tests::calls::{Seen, Source};
 
 /// containerd writes its line between the two edges of a call; the clocks are compared to within this.
 const SLACK: u64 = 500_000;
@@ -150,6 +150,7 @@ mod tests {
     fn call(method: &str, source: Source, at: u64, id: &str, candidates: &[&'static str]) -> Seen {
         Seen {
             key: CallKey { conn: ConnId(1), stream: 1 },
+            client: None,
             start: at,
             end: Some(at + 10_000_000),
             source,

@@ -11,9 +11,10 @@ use podlapse::wire::{Decoder, Limits};
 
 /// How the name is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// It was in the call's header block, or in the header table, whose entry was seen to be made.
     Read,
+    /// From what the call did.
     Inferred,
     /// It is not.
     Unknown,
@@ -21,24 +22,29 @@ pub(crate) enum Source {
 
 /// One call on the CRI's socket.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) key: CallKey,
+pub struct Seen {
+    /// Connection and stream.
+    pub key: CallKey,
+    /// Process at the client's end.
+    pub client: Option<u32>,
     /// On CLOCK_MONOTONIC.
-    pub(crate) start: u64,
+    pub start: u64,
     /// None when it was open as the recording ended.
-    pub(crate) end: Option<u64>,
-    pub(crate) source: Source,
+    pub end: Option<u64>,
+    /// How the name is known.
+    pub source: Source,
     /// Service and method; empty when they are unknown.
-    pub(crate) service: String,
-    pub(crate) method: String,
+    pub service: String,
+    /// As `service`.
+    pub method: String,
     /// Methods that it may be, when the name is unknown; none is any.
-    pub(crate) candidates: Vec<&'static str>,
+    pub candidates: Vec<&'static str>,
     /// Sandboxes, containers and pods that its request names.
-    pub(crate) ids: Vec<String>,
+    pub ids: Vec<String>,
 }
 
 /// The gRPC calls of a recording, in the order of their start.
-pub(crate) fn of(recording: &Path) -> Result<Vec<Seen>> {
+pub fn of(recording: &Path) -> Result<Vec<Seen>> {
     let mut reader = Reader::open(recording).with_context(|| format!("cannot read {}", recording.display()))?;
     let mut decoder = Decoder::new(Limits::default());
     let (mut calls, mut events) = (Calls::default(), Vec::new());
@@ -110,9 +116,10 @@ impl Calls {
             MethodSource::Inferred => Source::Inferred,
             MethodSource::Opaque => Source::Unknown,
         };
-        let CallStart { key, at, service, method, .. } = start;
+        let CallStart { key, at, service, method, client, .. } = start;
         let call = Seen {
             key,
+            client: client.map(|client| client.0),
             start: at.0,
             end: self.seen.get(&(key, at.0)).and_then(|call| call.end),
             source,

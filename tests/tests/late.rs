@@ -1,0 +1,121 @@
+//! A connection as kubelet's: older than podlapse, one for everything, its methods mere indices. Every call on it has
+//! to get its right name, or none.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use podlapse_tests::calls::{self, Seen, Source};
+use podlapse_tests::cri::{Container, Pod, StartedPod};
+use podlapse_tests::{Cri, Node, Options, podlapse, trace};
+use serde_json::Value;
+
+/// Every method is in the connection's header table afterwards.
+async fn use_every_method(cri: &mut Cri, node: &Node) -> Result<()> {
+    let pod = Pod::new("early", "shop")?.on_node(node.cgroup());
+    let started = live(cri, &pod).await?;
+    end(cri, &started, &pod).await
+}
+
+/// The life of a pod, as kubelet polls it.
+async fn live(cri: &mut Cri, pod: &Pod) -> Result<StartedPod> {
+    let image = podlapse_tests::image::BUSYBOX_IMAGE;
+    cri.version().await.ok("Version")?;
+    cri.status(false).await.ok("Status")?;
+    ensure!(cri.has_image(image).await?, "no {image}");
+    let started = cri.start_pod(pod, &[Container::init("prepare"), Container::new("app")]).await?;
+    poll(cri).await?;
+    let app = &started.containers[1].id;
+    cri.exec_sync(app, &["/bin/true"], 5).await.ok("ExecSync")?;
+    poll(cri).await?;
+    Ok(started)
+}
+
+async fn poll(cri: &mut Cri) -> Result<()> {
+    cri.list_pod_sandboxes().await.ok("ListPodSandbox")?;
+    cri.list_containers().await.ok("ListContainers")?;
+    Ok(())
+}
+
+/// Its end.
+async fn end(cri: &mut Cri, started: &StartedPod, pod: &Pod) -> Result<()> {
+    cri.stop_container(&started.containers[1].id, 1).await.ok("StopContainer")?;
+    poll(cri).await?;
+    cri.stop_pod_sandbox(&started.id).await.ok("StopPodSandbox")?;
+    poll(cri).await?;
+    for container in &started.containers {
+        cri.remove_container(&container.id).await.ok("RemoveContainer")?;
+        poll(cri).await?;
+    }
+    cri.remove_pod(&started.id, &pod.cgroup_parent).await?;
+    poll(cri).await
+}
+
+/// The start of a pod whose calls all had to be inferred.
+fn whole(trace: &Value, pod: &StartedPod) -> Result<()> {
+    trace::sound(trace)?;
+    ensure!(trace["outcome"] == "complete", "outcome {}, {}", trace["outcome"], trace["quality"]);
+    trace::belongs(trace, pod)?;
+    for (method, count) in [("RunPodSandbox", 1), ("CreateContainer", 2), ("StartContainer", 2)] {
+        let calls = trace::calls(trace, method);
+        ensure!(calls.len() == count, "{} calls of {method}, not {count}", calls.len());
+        for call in calls {
+            ensure!(call["call"]["method_source"] == "inferred" && call["call"]["code"] == "OK", "{call}");
+        }
+    }
+    ensure!(trace["containers"][0]["kind"] == "init", "{}", trace["containers"]);
+    ensure!(trace["quality"]["inferred_methods"].as_u64() >= Some(5), "{}", trace["quality"]);
+    let notes = trace["quality"]["notes"].to_string();
+    ensure!(notes.contains("inferred: StartContainer: "), "the notes say nothing of it: {notes}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_that_is_older_than_podlapse() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let (mut cri, paths) = Cri::connect_like_kubelet(&node.socket()).await?;
+    let old = cri.start_pod(&Pod::new("old", "shop")?.on_node(node.cgroup()), &[Container::new("app")]).await?;
+    use_every_method(&mut cri, &node).await?;
+    let before = paths.lock().expect("no holder panics").len();
+
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("late.plr");
+    let name = file.to_str().context("a temporary path is UTF-8")?;
+    let record = podlapse::attach(&node, &["record", name], &["--next", "9", "-o", "json"])?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    let started = live(&mut cri, &pod).await?;
+    end(&mut cri, &started, &pod).await?;
+    // The start settles.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    record.interrupt()?;
+    let ended = record.wait(Duration::from_secs(30))?;
+    ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
+    ensure!(podlapse::replay(&file, &["-o", "json"])? == ended.stdout, "the replay differs from the live run");
+
+    // Each call by itself, its name and all, against what the client wrote.
+    let truth: BTreeMap<u32, String> = paths.lock().expect("no holder panics").drain(before..).collect();
+    let mine = Some(std::process::id());
+    let mut seen = calls::of(&file)?;
+    seen.retain(|call| call.client == mine && truth.contains_key(&call.key.stream));
+    ensure!(seen.len() == truth.len(), "{} calls, not {}", seen.len(), truth.len());
+    let path = |call: &Seen| format!("/{}/{}", call.service, call.method);
+    let right = |call: &Seen| truth[&call.key.stream].ends_with(&format!("Service/{}", call.method));
+    for call in &seen {
+        let truth = &truth[&call.key.stream];
+        let open = call.source == Source::Unknown;
+        ensure!(open || right(call), "stream {}: {truth}, not {}", call.key.stream, path(call));
+        let method = truth.rsplit('/').next().unwrap_or_default();
+        let candidate = call.candidates.is_empty() || call.candidates.contains(&method);
+        ensure!(!open || candidate, "stream {}: {truth} is none of {:?}", call.key.stream, call.candidates);
+    }
+    let unknown: Vec<_> = seen.iter().filter(|call| call.source == Source::Unknown).collect();
+    let names: Vec<_> = unknown.iter().map(|call| (&truth[&call.key.stream], &call.candidates)).collect();
+    println!("{} calls, {} inferred, unnamed: {names:?}", seen.len(), seen.len() - unknown.len());
+    ensure!(unknown.is_empty(), "without a name: {names:?}");
+
+    let traces = ended.traces()?;
+    ensure!(traces.len() == 1, "{} traces", traces.len());
+    whole(&traces[0], &started)?;
+    trace::names_no_other(&traces[0], started.ids(), old.ids())?;
+    node.stop()
+}
