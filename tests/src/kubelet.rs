@@ -10,21 +10,27 @@ use crate::image::BUSYBOX_IMAGE;
 use crate::{Cri, Node};
 
 /// Each place has its own, so that a failure says where it came from.
-pub const SECRETS: [&str; 5] = [
+pub const SECRETS: [&str; 7] = [
     "SECRET-KUBELET-ENV-31b7",
     "SECRET-KUBELET-ARGV-e05c",
     "SECRET-KUBELET-ANNOTATION-8d2a",
     "SECRET-KUBELET-PROBE-6f90",
     "SECRET-KUBELET-PROBE-OUTPUT-b41d",
+    "SECRET-KUBELET-HOOK-02ce",
+    REGISTRY_PASSWORD,
 ];
+
+/// A registry that is not there, and what kubelet would say to it.
+pub(crate) const REGISTRY: &str = "127.0.0.1:1";
+pub(crate) const REGISTRY_PASSWORD: &str = "SECRET-KUBELET-AUTH-a7e3";
 
 /// The namespace of all of them.
 pub const NAMESPACE: &str = "shop";
 
-/// An init container, then two containers: one with an exec probe, secrets in its environment, its arguments, its
-/// annotations, the probe and what the probe prints; the other with a TCP probe.
+/// An init container, then two containers: one with an exec probe and a PostStart hook, secrets in its environment, its
+/// arguments, its annotations, the hook, the probe and what the probe prints; the other with a TCP probe.
 pub fn web(name: &str) -> Value {
-    let [env, argv, annotation, probe, output] = SECRETS;
+    let [env, argv, annotation, probe, output, hook, _] = SECRETS;
     let probe = format!("echo {output}; : {probe}");
     let app = json!({
         "name": "app",
@@ -32,6 +38,7 @@ pub fn web(name: &str) -> Value {
         "command": ["/bin/sh", "-c", format!("nc -l -p 8080 -k -e /bin/true & sleep 100000 # {argv}")],
         "env": [{ "name": "PASSWORD", "value": env }],
         "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", probe] }, "periodSeconds": 2 },
+        "lifecycle": { "postStart": { "exec": { "command": ["/bin/sh", "-c", format!(": {hook}")] } } },
         "resources": { "limits": { "memory": "64Mi", "cpu": "500m" } },
     });
     let log = json!({
@@ -51,6 +58,11 @@ pub fn web(name: &str) -> Value {
 pub fn failing(name: &str) -> Value {
     let command = ["/bin/sh", "-c", "sleep 2; exit 3"];
     pod(name, &json!([{ "name": "app", "image": BUSYBOX_IMAGE, "command": command }]))
+}
+
+/// One container whose image is in a registry that is not there: kubelet pulls it again and again, with a password.
+pub fn unpullable(name: &str) -> Value {
+    pod(name, &json!([{ "name": "app", "image": format!("{REGISTRY}/private:1") }]))
 }
 
 /// Two containers that sleep; the first may have an exec probe every ten seconds.

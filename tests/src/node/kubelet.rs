@@ -15,12 +15,16 @@ use rustix::mount::mount_bind;
 use serde_json::json;
 
 use super::keeper::{run, tmpfs, tool};
+use crate::kubelet::{REGISTRY, REGISTRY_PASSWORD};
 use crate::tools::{self, Tools};
 
 /// The node's name and address, of which kubelet has to have some.
 pub(super) const NODE_NAME: &str = "node1";
 const ADDRESS: &str = "10.198.0.1";
 const HEALTH: u16 = 10248;
+
+/// kubelet's own folder, on the node's overlay; registries' passwords are read from it.
+const ROOT: &str = "/var/lib/kubelet";
 
 /// What kubelet writes where the machine has something else (`setupKernelTunables` of its container manager).
 const SYSCTLS: [(&str, &str); 6] = [
@@ -103,6 +107,9 @@ fn prepare(dir: &Path, tools: &Tools) -> Result<()> {
         }
     }
     tmpfs("/var/log")?;
+    fs::create_dir_all(ROOT)?;
+    let credentials = json!({ "auths": { REGISTRY: { "username": "user", "password": REGISTRY_PASSWORD } } });
+    fs::write(Path::new(ROOT).join("config.json"), credentials.to_string())?;
     run(tool(tools, "ip").args(["address", "add", &format!("{ADDRESS}/32"), "dev", "lo"]))
 }
 

@@ -56,6 +56,7 @@ async fn test(args: &Args) -> Result<bool> {
     let mut watch = Watch::on(&node).await?;
     node.put_static_pod("old", &kubelet::web("old"))?;
     node.put_static_pod("failing", &kubelet::failing("failing"))?;
+    node.put_static_pod("unpullable", &kubelet::unpullable("unpullable"))?;
     watch.running("old", 2).await?;
     // One that comes and goes: kubelet has called every method that a pod's life takes.
     node.put_static_pod("gone", &kubelet::web("gone"))?;
