@@ -43,7 +43,7 @@ pub(crate) fn pid_finder(ctx: TracePointContext) -> u32 {
         unsafe {
             (*me).ns = kernel::member::<u64, UPID_NS>(upid);
             (*me).level = level;
-            (*me).known = 1;
+            (*me).pid = kernel::member::<u32, UPID_NR>(upid);
         }
     }
     // SAFETY: words of a live map value.

@@ -101,14 +101,20 @@ pub(crate) fn nr(ctx: &TracePointContext) -> u32 {
 /// Whether podlapse lives in the initial pid namespace: its pids are then the kernel's own.
 #[inline(always)]
 pub(crate) fn in_initial_namespace() -> bool {
-    MYSELF.get(0).is_some_and(|me| me.known == 1 && me.level == 0)
+    MYSELF.get(0).is_some_and(|me| me.pid != 0 && me.level == 0)
+}
+
+/// Whether a pid of podlapse's namespace is podlapse's own.
+#[inline(always)]
+pub(crate) fn is_myself(pid: u32) -> bool {
+    pid != 0 && MYSELF.get(0).is_some_and(|me| me.pid == pid)
 }
 
 /// A `struct pid`'s number in podlapse's pid namespace; 0: not visible there.
 #[inline(always)]
 pub(crate) fn number(pid: u64) -> u32 {
     let Some(me) = MYSELF.get(0) else { return 0 };
-    if pid == 0 || me.known == 0 || member::<u32, PID_LEVEL>(pid) < me.level {
+    if pid == 0 || me.pid == 0 || member::<u32, PID_LEVEL>(pid) < me.level {
         return 0;
     }
     let upid = pid + at::<PID_NUMBERS>() + (me.level & 31) as u64 * at::<UPID_SIZE>();

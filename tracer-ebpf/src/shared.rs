@@ -46,8 +46,8 @@ pub struct Myself {
     pub ns: u64,
     /// Level of that namespace; 0 is the initial one.
     pub level: u32,
-    /// 1 once known.
-    pub known: u32,
+    /// Its pid there; 0: not known yet.
+    pub pid: u32,
 }
 const _: () = assert!(size_of::<Myself>() == 16);
 

@@ -59,7 +59,7 @@ pub(crate) fn mark_victim(ctx: TracePointContext) -> u32 {
         Some(tracked) => tracked.pid,
         // The initial namespace's numbers are the kernel's own; elsewhere an unknown process has no number here.
         None => match MYSELF.get(0) {
-            Some(me) if me.known == 1 && me.level == 0 => pid,
+            Some(me) if me.pid != 0 && me.level == 0 => pid,
             _ => 0,
         },
     };

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use podlapse::ids::Tgid;
-use podlapse::probe::{Options, ProbeError, Session, Status};
+use podlapse::probe::{Bootstrap, Options, ProbeError, Session, Status};
 use podlapse::record::{Direction, Event, Record, Role, SocketOp};
 
 /// Reads and writes as runtimes do, which are Go programs, by read and write: the standard library's streams receive
@@ -56,7 +56,7 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     let early = UnixStream::connect(&path).unwrap();
     std::thread::sleep(Duration::from_millis(50));
 
-    let mut session = match Session::attach(Options { socket: Some(path.clone()) }).await {
+    let mut session = match Session::attach(Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off }).await {
         Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
             return println!("skipped: {error}");
         }

@@ -234,9 +234,23 @@ pub(super) struct Live {
     /// The runtime's CRI socket: a path, or `auto` for the first of containerd, k3s, rke2, microk8s, k0s, CRI-O
     #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
+    /// Who says which pods and containers exist already
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
+    pub(super) bootstrap: Existing,
     /// Give up after so long; with COMMAND, so long after its end
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(super) timeout: Span,
+}
+
+/// `--bootstrap` of a live run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Existing {
+    /// The runtime, asked once and beside the run; /proc where it does not answer
+    Cri,
+    /// /proc and cgroup paths alone: no names
+    Proc,
+    /// Nobody: what is older than podlapse stays unknown
+    Off,
 }
 
 /// `--socket`
@@ -296,6 +310,9 @@ pub(super) struct Stages {
     /// The runtime's CRI socket: a path, or `auto`
     #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
+    /// Who says which pods and containers exist already
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
+    pub(super) bootstrap: Existing,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Histograms,

@@ -257,7 +257,7 @@ fn image_id(listed: &v1::Container, status: &v1::ContainerStatus) -> Option<Stri
     known(&status.image_id).or_else(|| known(&listed.image_id)).or_else(|| older.and_then(known))
 }
 
-fn container_state(state: i32) -> Option<ContainerState> {
+pub(super) fn container_state(state: i32) -> Option<ContainerState> {
     Some(match v1::ContainerState::try_from(state).ok()? {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
         v1::ContainerState::ContainerRunning => ContainerState::Running,
@@ -266,7 +266,7 @@ fn container_state(state: i32) -> Option<ContainerState> {
     })
 }
 
-fn sandbox_state(state: i32) -> Option<SandboxState> {
+pub(super) fn sandbox_state(state: i32) -> Option<SandboxState> {
     Some(match v1::PodSandboxState::try_from(state).ok()? {
         v1::PodSandboxState::SandboxReady => SandboxState::Ready,
         v1::PodSandboxState::SandboxNotready => SandboxState::NotReady,

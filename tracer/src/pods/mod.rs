@@ -8,6 +8,7 @@
 
 mod cgroups;
 mod cri;
+mod existing;
 mod find;
 mod info;
 mod init;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::cgroups::Hierarchies;
 pub use self::cri::{CriError, inventory};
+pub(crate) use self::existing::{Part, list_existing};
 pub use self::find::{Kind, Match, NotFound, Query, find};
 pub use self::join::join;
 pub use self::model::{

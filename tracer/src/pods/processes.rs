@@ -8,6 +8,9 @@ use crate::ids::{ContainerId, Tgid};
 use crate::probe::{Proc, is_shim};
 use crate::record::Namespaces;
 
+/// Processes that are read in one go; that takes a millisecond or two.
+const GENTLE: usize = 32;
+
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -46,6 +49,16 @@ impl Processes {
     /// Reads `/proc`.
     pub fn read() -> Processes {
         Self::of(&Proc::default())
+    }
+
+    /// Reads `/proc` beside other work of this thread.
+    pub(super) async fn read_gently() -> Processes {
+        let (proc, mut found) = (Proc::default(), Vec::new());
+        for pids in proc.pids().chunks(GENTLE) {
+            found.extend(pids.iter().filter_map(|pid| Some((Tgid(*pid), process(&proc, *pid)?))));
+            tokio::task::yield_now().await;
+        }
+        found.into_iter().collect()
     }
 
     fn of(proc: &Proc) -> Processes {

@@ -32,6 +32,7 @@ pub use node::Node;
 pub use privileges::{drop_privileges, missing_capabilities};
 pub(crate) use proc::Proc;
 pub(crate) use register::is_shim;
-pub use session::{Options, Session};
+pub(crate) use session::now;
+pub use session::{Bootstrap, Options, Session};
 pub use sockets::candidates;
 pub(crate) use sockets::listener;

@@ -218,6 +218,10 @@ fn descriptors(
             Err(Errno::PERM) => return Err(wrong("pidfd_getfd is not permitted (CAP_SYS_PTRACE)".to_owned())),
             Err(_) => continue,
         };
+        // podlapse's own questions are part of nothing.
+        if found.peer == Some(std::process::id()) && pid != std::process::id() {
+            continue;
+        }
         // Two descriptors of one socket are one connection. The programs' own ids are times, and far larger.
         let id = *ids.entry(inode).or_insert_with(|| {
             loaded.last_id += 1;

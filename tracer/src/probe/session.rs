@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::ClockId;
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tracer_ebpf::mark;
 
@@ -18,6 +19,7 @@ use super::register::{self, Runtime};
 use super::rings::Rings;
 use super::{ProbeError, cri, privileges, sockets};
 use crate::ids::{MonotonicNs, Tgid, Tid};
+use crate::pods;
 use crate::record::{Event, Record, Socket, SocketOp};
 use crate::recording;
 
@@ -30,6 +32,8 @@ const SEARCH: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the kernel may take to finish the records that it is writing.
 const GATHER: Duration = Duration::from_millis(5);
+/// Parts of a list that may wait to be taken.
+const LISTED: usize = 1024;
 /// Pairs of both clocks are this far apart.
 const CLOCK: Duration = Duration::from_secs(60);
 
@@ -38,6 +42,20 @@ const CLOCK: Duration = Duration::from_secs(60);
 pub struct Options {
     /// The runtime's CRI socket; None looks where runtimes have theirs, see [`super::candidates`].
     pub socket: Option<PathBuf>,
+    /// Who says what exists already.
+    pub bootstrap: Bootstrap,
+}
+
+/// Who says which sandboxes and containers exist already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bootstrap {
+    /// The runtime, over the CRI; `/proc` where it does not answer.
+    #[default]
+    Cri,
+    /// `/proc` and cgroup paths alone.
+    Proc,
+    /// Nobody.
+    Off,
 }
 
 /// A node under watch. Dropping it detaches everything; that takes the kernel some seconds, in the background.
@@ -49,6 +67,7 @@ pub struct Session {
     merge: Merge,
     proc: Proc,
     socket: PathBuf,
+    bootstrap: Bootstrap,
     runtime: Option<Runtime>,
     runtime_pid: u32,
     next_tick: Instant,
@@ -57,6 +76,9 @@ pub struct Session {
     next_clock: Instant,
     /// The version call of a runtime that came back.
     asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
+    /// Who lists what exists; ends with the session, or when the list is asked for again.
+    listing: JoinSet<()>,
+    listed: Option<Receiver<pods::Part>>,
     news: Vec<String>,
 }
 
@@ -80,6 +102,7 @@ impl Session {
             merge: Merge::default(),
             proc: Proc::default(),
             socket,
+            bootstrap: options.bootstrap,
             runtime: None,
             runtime_pid: 0,
             next_tick: start + TICK,
@@ -87,6 +110,8 @@ impl Session {
             next_search: start,
             next_clock: start + CLOCK,
             asking: None,
+            listing: JoinSet::new(),
+            listed: None,
             news: Vec::new(),
         };
         let at = now();
@@ -112,6 +137,7 @@ impl Session {
             // What is older than this and written by now is in the rings: time first, then the drain.
             let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
             self.drain();
+            self.listed();
             if self.runtime.is_none() && Instant::now() >= self.next_search {
                 self.next_search = Instant::now() + SEARCH;
                 // Not there yet, or going again: the next look will tell.
@@ -153,6 +179,7 @@ impl Session {
         // What the kernel is writing at this moment shall be there.
         tokio::time::sleep(GATHER).await;
         self.drain();
+        self.listed();
         let _ = self.losses();
         let mut records = self.merge.rest();
         let last = records.last().map_or(MonotonicNs(0), |record| record.at);
@@ -235,7 +262,18 @@ impl Session {
         records.extend(found);
         self.runtime_pid = runtime.pid;
         self.runtime = Some(runtime);
+        let (sender, listed) = mpsc::channel(LISTED);
+        self.listing = JoinSet::new();
+        self.listing.spawn(pods::list_existing(self.socket.clone(), runtime.pid, self.bootstrap, sender));
+        self.listed = Some(listed);
         Ok(records)
+    }
+
+    /// What was listed meanwhile.
+    fn listed(&mut self) {
+        while let Some(Ok((at, listed))) = self.listed.as_mut().map(Receiver::try_recv) {
+            self.merge.push(own(at, Event::Listed(listed)));
+        }
     }
 
     /// What a runtime that came back calls itself, once it has said so.
@@ -302,7 +340,8 @@ async fn find(named: Option<PathBuf>) -> Result<PathBuf, ProbeError> {
     alive.into_iter().next().ok_or_else(|| invisible.unwrap_or_else(nobody))
 }
 
-fn now() -> MonotonicNs {
+/// The kernel's clock.
+pub(crate) fn now() -> MonotonicNs {
     MonotonicNs(read(ClockId::Monotonic))
 }
 

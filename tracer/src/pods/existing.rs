@@ -1,0 +1,322 @@
+//! What exists when podlapse attaches, and again when the runtime came back, as records for the engine: two lists over
+//! the CRI, the status of those for which it says more, and the processes. Asked beside the run, which never waits for it.
+//!
+//! A runtime that does not answer is asked again for a while; meanwhile `/proc` says what it knows.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_cri::v1;
+use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
+use tokio::sync::mpsc::Sender;
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+use tower::util::MapRequest;
+
+use super::cri::{container_state, sandbox_state};
+use super::init::init;
+use super::model::{ContainerState, SandboxState};
+use super::proc::inventories;
+use super::processes::Processes;
+use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
+use crate::probe::{self, Bootstrap, now};
+use crate::record::{self, ListSource, Listed, ListedContainer, ListedSandbox, Listing};
+
+/// Longest wait for one answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pauses before a runtime that did not answer is asked again: a minute in all.
+const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// Largest message; kubelet's and containerd's own limit.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// One part of a list, with the time at which it was known.
+pub(crate) type Part = (MonotonicNs, Listed);
+
+/// Asks, and gives what is said to `out`; ends when that is closed. `runtime` listens on `socket`.
+pub(crate) async fn list_existing(socket: PathBuf, runtime: u32, bootstrap: Bootstrap, out: Sender<Part>) {
+    let source = match bootstrap {
+        Bootstrap::Off => return,
+        Bootstrap::Proc => ListSource::Proc,
+        Bootstrap::Cri => ListSource::Cri,
+    };
+    let asked = now();
+    // Before the lists: what is in a container's cgroup now stays that container's.
+    let processes = Processes::read_gently().await;
+    let out = Out { out, processes };
+    let _ = match source {
+        ListSource::Cri => out.cri_or_proc(&socket, runtime, asked).await,
+        ListSource::Proc => out.proc(&socket, runtime, asked).await,
+    };
+}
+
+/// Nobody wants to know any more.
+struct Closed;
+
+/// Why a list is not complete.
+enum Trouble {
+    Closed,
+    Said(String),
+}
+
+struct Out {
+    out: Sender<Part>,
+    processes: Processes,
+}
+
+impl Out {
+    async fn cri_or_proc(&self, socket: &Path, runtime: u32, asked: MonotonicNs) -> Result<(), Closed> {
+        let mut pauses = PAUSES.into_iter();
+        let mut first = true;
+        loop {
+            let asked_now = now();
+            let trouble = match self.cri(socket).await {
+                Ok(()) => None,
+                Err(Trouble::Closed) => return Err(Closed),
+                Err(Trouble::Said(trouble)) => Some(trouble),
+            };
+            let done = trouble.is_none();
+            self.send(asked_now, ListSource::Cri, Listing::End { trouble }).await?;
+            if done {
+                return Ok(());
+            }
+            if std::mem::take(&mut first) {
+                self.proc(socket, runtime, asked).await?;
+            }
+            let Some(pause) = pauses.next() else { return Ok(()) };
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+    }
+
+    async fn cri(&self, socket: &Path) -> Result<(), Trouble> {
+        let mut client = Client::connect(socket).await?;
+        let asked = now();
+        let sandboxes = client.sandboxes().await?;
+        let replied = now();
+        for listed in &sandboxes {
+            self.sandbox(&mut client, listed, (asked, replied)).await?;
+        }
+        let asked = now();
+        let containers = client.containers().await?;
+        let replied = now();
+        for listed in &containers {
+            self.container(&mut client, listed, (asked, replied)).await?;
+        }
+        Ok(())
+    }
+
+    /// The status of a sandbox that is ready says its address besides.
+    async fn sandbox(
+        &self,
+        client: &mut Client,
+        listed: &v1::PodSandbox,
+        mut times: (MonotonicNs, MonotonicNs),
+    ) -> Result<(), Trouble> {
+        let (mut state, mut ip) = (listed.state, String::new());
+        if sandbox_state(state) == Some(SandboxState::Ready) {
+            let asked = now();
+            match client.sandbox(&listed.id).await? {
+                Ok(status) => {
+                    times = (asked, now());
+                    state = status.state;
+                    ip = status.network.unwrap_or_default().ip;
+                }
+                Err(Code::NotFound) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        let ready = sandbox_state(state).map(|state| state == SandboxState::Ready);
+        let (pid, cgroup) = self.process(&listed.id, ready == Some(true));
+        let meta = listed.metadata.clone();
+        let attempt = meta.as_ref().map(|meta| meta.attempt);
+        let v1::PodSandboxMetadata { name, namespace, uid, .. } = meta.unwrap_or_default();
+        let (id, uid, handler) = (SandboxId(listed.id.clone()), PodUid(uid), listed.runtime_handler.clone());
+        let created = u64::try_from(listed.created_at).ok().filter(|ns| *ns > 0);
+        let what = ListedSandbox { id, name, namespace, uid, attempt, ready, handler, created, pid, cgroup, ip };
+        Ok(self.send_at(times, ListSource::Cri, Listing::Sandbox(what)).await?)
+    }
+
+    /// The status of a container that has ended says its exit code besides.
+    async fn container(
+        &self,
+        client: &mut Client,
+        listed: &v1::Container,
+        mut times: (MonotonicNs, MonotonicNs),
+    ) -> Result<(), Trouble> {
+        let state = container_state(listed.state);
+        let mut exit_code = None;
+        if state == Some(ContainerState::Exited) {
+            let asked = now();
+            match client.container(&listed.id).await? {
+                Ok(status) => {
+                    times = (asked, now());
+                    exit_code = (status.finished_at > 0).then_some(status.exit_code);
+                }
+                Err(Code::NotFound) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        let (pid, cgroup) = self.process(&listed.id, state == Some(ContainerState::Running));
+        let what = ListedContainer {
+            id: ContainerId(listed.id.clone()),
+            sandbox: SandboxId(listed.pod_sandbox_id.clone()),
+            name: listed.metadata.as_ref().map(|meta| meta.name.clone()).unwrap_or_default(),
+            attempt: listed.metadata.as_ref().map(|meta| meta.attempt),
+            image: listed.image.clone().unwrap_or_default().image,
+            state: state.and_then(recorded),
+            created: u64::try_from(listed.created_at).ok().filter(|ns| *ns > 0),
+            pid,
+            cgroup,
+            exit_code,
+        };
+        Ok(self.send_at(times, ListSource::Cri, Listing::Container(what)).await?)
+    }
+
+    /// What cgroup paths and shims' arguments say. A node in a container has shims that name the same socket, in
+    /// another mount namespace.
+    async fn proc(&self, socket: &Path, runtime: u32, asked: MonotonicNs) -> Result<(), Closed> {
+        let mnt = self.processes.get(Tgid(runtime)).map(|process| process.namespaces.mnt);
+        let own = |named: &Option<String>| {
+            named.as_ref().is_none_or(|named| {
+                let named = Path::new(named);
+                named == socket || std::fs::canonicalize(named).is_ok_and(|named| named == socket)
+            })
+        };
+        let replied = now();
+        for sandbox in inventories(&self.processes)
+            .into_iter()
+            .filter(|one| own(&one.runtime.socket))
+            .flat_map(|one| one.sandboxes)
+        {
+            let of = |id: &ContainerId| {
+                init(id, None, None, &self.processes).ok().filter(|it| it.node.map(|node| node.mnt) == mnt)
+            };
+            let containers: Vec<_> = sandbox.containers.iter().filter_map(|it| Some((&it.id, of(&it.id)?))).collect();
+            let pause = sandbox.id.as_ref().and_then(|id| of(&ContainerId(id.0.clone())));
+            if containers.is_empty() && pause.is_none() {
+                continue;
+            }
+            if let Some(id) = &sandbox.id {
+                let what = ListedSandbox {
+                    id: id.clone(),
+                    uid: sandbox.pod.uid.clone().unwrap_or_default(),
+                    ready: pause.as_ref().map(|_| true),
+                    pid: pause.as_ref().map(|it| it.pid),
+                    cgroup: pause.and_then(|it| it.cgroup).unwrap_or_default().path,
+                    ..ListedSandbox::default()
+                };
+                self.send_at((asked, replied), ListSource::Proc, Listing::Sandbox(what)).await?;
+            }
+            for (id, it) in containers {
+                let what = ListedContainer {
+                    id: id.clone(),
+                    sandbox: sandbox.id.clone().unwrap_or_default(),
+                    state: Some(record::ContainerState::Running),
+                    pid: Some(it.pid),
+                    cgroup: it.cgroup.unwrap_or_default().path,
+                    ..ListedContainer::default()
+                };
+                self.send_at((asked, replied), ListSource::Proc, Listing::Container(what)).await?;
+            }
+        }
+        self.send(asked, ListSource::Proc, Listing::End { trouble: None }).await
+    }
+
+    /// The first process of a container that runs, and its cgroup.
+    fn process(&self, id: &str, runs: bool) -> (Option<Tgid>, String) {
+        let found = runs.then(|| init(&ContainerId(id.to_owned()), None, None, &self.processes).ok()).flatten();
+        found.map_or((None, String::new()), |it| (Some(it.pid), it.cgroup.unwrap_or_default().path))
+    }
+
+    async fn send(&self, asked: MonotonicNs, source: ListSource, what: Listing) -> Result<(), Closed> {
+        self.send_at((asked, now()), source, what).await
+    }
+
+    async fn send_at(
+        &self,
+        (asked, at): (MonotonicNs, MonotonicNs),
+        source: ListSource,
+        what: Listing,
+    ) -> Result<(), Closed> {
+        self.out.send((at, Listed { asked, source, what })).await.map_err(|_| Closed)
+    }
+}
+
+fn recorded(state: ContainerState) -> Option<record::ContainerState> {
+    match state {
+        ContainerState::Created => Some(record::ContainerState::Created),
+        ContainerState::Running => Some(record::ContainerState::Running),
+        ContainerState::Exited => Some(record::ContainerState::Exited),
+        ContainerState::Unknown => None,
+    }
+}
+
+type Request = http::Request<Body>;
+
+/// The runtime, asked in the version of the CRI that it speaks: v1alpha2 has the same messages under another name.
+struct Client(RuntimeServiceClient<MapRequest<Channel, fn(Request) -> Request>>);
+
+impl Client {
+    async fn connect(socket: &Path) -> Result<Client, Trouble> {
+        let version = probe::version(socket).await.map_err(|error| Trouble::Said(error.to_string()))?;
+        let name: fn(Request) -> Request = if version.api.starts_with("v1alpha") { older } else { |request| request };
+        let channel = probe::connect(socket).await.map_err(|error| Trouble::Said(error.to_string()))?;
+        Ok(Client(RuntimeServiceClient::new(MapRequest::new(channel, name)).max_decoding_message_size(MAX_MESSAGE)))
+    }
+
+    async fn sandboxes(&mut self) -> Result<Vec<v1::PodSandbox>, Trouble> {
+        const METHOD: &str = "ListPodSandbox";
+        let reply = answer(METHOD, self.0.list_pod_sandbox(v1::ListPodSandboxRequest::default())).await?;
+        reply.map(|reply| reply.items).map_err(|code| failed(METHOD, code))
+    }
+
+    async fn containers(&mut self) -> Result<Vec<v1::Container>, Trouble> {
+        const METHOD: &str = "ListContainers";
+        let reply = answer(METHOD, self.0.list_containers(v1::ListContainersRequest::default())).await?;
+        reply.map(|reply| reply.containers).map_err(|code| failed(METHOD, code))
+    }
+
+    async fn sandbox(&mut self, id: &str) -> Result<Result<v1::PodSandboxStatus, Code>, Trouble> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let reply = answer("PodSandboxStatus", self.0.pod_sandbox_status(request)).await?;
+        Ok(reply.map(|reply| reply.status.unwrap_or_default()))
+    }
+
+    async fn container(&mut self, id: &str) -> Result<Result<v1::ContainerStatus, Code>, Trouble> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let reply = answer("ContainerStatus", self.0.container_status(request)).await?;
+        Ok(reply.map(|reply| reply.status.unwrap_or_default()))
+    }
+}
+
+fn older(mut request: Request) -> Request {
+    let path = request.uri().path().replacen("/runtime.v1.", "/runtime.v1alpha2.", 1);
+    if let Ok(uri) = path.parse() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// An answer of the runtime, be it a refusal; its words are its own and stay out.
+async fn answer<T>(
+    method: &str,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<Result<T, Code>, Trouble> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Err(_) => Err(Trouble::Said(format!("no answer to CRI {method} in {} s", PATIENCE.as_secs()))),
+        // The connection broke, or the runtime is not up yet: there is nobody to ask for the rest.
+        Ok(Err(status)) if status.code() == Code::Unavailable => Err(failed(method, Code::Unavailable)),
+        Ok(answer) => Ok(answer.map(Response::into_inner).map_err(|status| status.code())),
+    }
+}
+
+fn failed(method: &str, code: Code) -> Trouble {
+    Trouble::Said(format!("CRI {method} failed: {code:?}"))
+}
+
+impl From<Closed> for Trouble {
+    fn from(Closed: Closed) -> Trouble {
+        Trouble::Closed
+    }
+}
