@@ -3,51 +3,44 @@
 //!
 //! A runtime that does not answer is asked again for a while; meanwhile `/proc` says what it knows.
 
+mod client;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_cri::v1;
-use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::sync::mpsc::Sender;
-use tonic::body::Body;
-use tonic::codegen::http;
-use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
-use tower::util::MapRequest;
+use tonic::Code;
 
+use self::client::Client;
 use super::cri::{container_state, sandbox_state};
 use super::init::init;
 use super::model::{ContainerState, SandboxState};
 use super::proc::inventories;
 use super::processes::Processes;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
-use crate::probe::{self, Bootstrap, now};
+use crate::probe::{Bootstrap, now};
 use crate::record::{self, ListSource, Listed, ListedContainer, ListedSandbox, Listing};
 
-/// Longest wait for one answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// Pauses before a runtime that did not answer is asked again: a minute in all.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
-/// Largest message; kubelet's and containerd's own limit.
-const MAX_MESSAGE: usize = 16 << 20;
 
 /// One part of a list, with the time at which it was known.
 pub(crate) type Part = (MonotonicNs, Listed);
 
 /// Asks, and gives what is said to `out`; ends when that is closed. `runtime` listens on `socket`.
 pub(crate) async fn list_existing(socket: PathBuf, runtime: u32, bootstrap: Bootstrap, out: Sender<Part>) {
-    let source = match bootstrap {
-        Bootstrap::Off => return,
-        Bootstrap::Proc => ListSource::Proc,
-        Bootstrap::Cri => ListSource::Cri,
-    };
+    if bootstrap == Bootstrap::Off {
+        return;
+    }
     let asked = now();
     // Before the lists: what is in a container's cgroup now stays that container's.
     let processes = Processes::read_gently().await;
     let out = Out { out, processes };
-    let _ = match source {
-        ListSource::Cri => out.cri_or_proc(&socket, runtime, asked).await,
-        ListSource::Proc => out.proc(&socket, runtime, asked).await,
+    let _ = match bootstrap {
+        Bootstrap::Cri => out.cri_or_proc(&socket, runtime, asked).await,
+        Bootstrap::Proc => out.proc(&socket, runtime, asked).await,
+        Bootstrap::Off => Ok(()),
     };
 }
 
@@ -250,69 +243,6 @@ fn recorded(state: ContainerState) -> Option<record::ContainerState> {
         ContainerState::Exited => Some(record::ContainerState::Exited),
         ContainerState::Unknown => None,
     }
-}
-
-type Request = http::Request<Body>;
-
-/// The runtime, asked in the version of the CRI that it speaks: v1alpha2 has the same messages under another name.
-struct Client(RuntimeServiceClient<MapRequest<Channel, fn(Request) -> Request>>);
-
-impl Client {
-    async fn connect(socket: &Path) -> Result<Client, Trouble> {
-        let version = probe::version(socket).await.map_err(|error| Trouble::Said(error.to_string()))?;
-        let name: fn(Request) -> Request = if version.api.starts_with("v1alpha") { older } else { |request| request };
-        let channel = probe::connect(socket).await.map_err(|error| Trouble::Said(error.to_string()))?;
-        Ok(Client(RuntimeServiceClient::new(MapRequest::new(channel, name)).max_decoding_message_size(MAX_MESSAGE)))
-    }
-
-    async fn sandboxes(&mut self) -> Result<Vec<v1::PodSandbox>, Trouble> {
-        const METHOD: &str = "ListPodSandbox";
-        let reply = answer(METHOD, self.0.list_pod_sandbox(v1::ListPodSandboxRequest::default())).await?;
-        reply.map(|reply| reply.items).map_err(|code| failed(METHOD, code))
-    }
-
-    async fn containers(&mut self) -> Result<Vec<v1::Container>, Trouble> {
-        const METHOD: &str = "ListContainers";
-        let reply = answer(METHOD, self.0.list_containers(v1::ListContainersRequest::default())).await?;
-        reply.map(|reply| reply.containers).map_err(|code| failed(METHOD, code))
-    }
-
-    async fn sandbox(&mut self, id: &str) -> Result<Result<v1::PodSandboxStatus, Code>, Trouble> {
-        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let reply = answer("PodSandboxStatus", self.0.pod_sandbox_status(request)).await?;
-        Ok(reply.map(|reply| reply.status.unwrap_or_default()))
-    }
-
-    async fn container(&mut self, id: &str) -> Result<Result<v1::ContainerStatus, Code>, Trouble> {
-        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let reply = answer("ContainerStatus", self.0.container_status(request)).await?;
-        Ok(reply.map(|reply| reply.status.unwrap_or_default()))
-    }
-}
-
-fn older(mut request: Request) -> Request {
-    let path = request.uri().path().replacen("/runtime.v1.", "/runtime.v1alpha2.", 1);
-    if let Ok(uri) = path.parse() {
-        *request.uri_mut() = uri;
-    }
-    request
-}
-
-/// An answer of the runtime, be it a refusal; its words are its own and stay out.
-async fn answer<T>(
-    method: &str,
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<Result<T, Code>, Trouble> {
-    match tokio::time::timeout(PATIENCE, call).await {
-        Err(_) => Err(Trouble::Said(format!("no answer to CRI {method} in {} s", PATIENCE.as_secs()))),
-        // The connection broke, or the runtime is not up yet: there is nobody to ask for the rest.
-        Ok(Err(status)) if status.code() == Code::Unavailable => Err(failed(method, Code::Unavailable)),
-        Ok(answer) => Ok(answer.map(Response::into_inner).map_err(|status| status.code())),
-    }
-}
-
-fn failed(method: &str, code: Code) -> Trouble {
-    Trouble::Said(format!("CRI {method} failed: {code:?}"))
 }
 
 impl From<Closed> for Trouble {
