@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
+
 use crate::cri::CallEvent;
 use crate::ids::ConnId;
 use crate::lifecycle::Lifecycle;
@@ -57,6 +59,7 @@ impl Engine {
     /// Takes one record; records come in the order of their times.
     pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
         let Record { at, tgid, .. } = *record;
+        let before = updates.len();
         match &record.event {
             Event::Bytes(bytes) => self.decoder.bytes(at, tgid, bytes, &mut self.calls),
             Event::Socket(socket) => self.decoder.socket(at, tgid, socket, &mut self.calls),
@@ -74,6 +77,9 @@ impl Engine {
             self.lifecycle.call(&event, updates);
         }
         self.lifecycle.wire_evicted(self.decoder.counters().connections_evicted);
+        if updates.len() > before + 1 {
+            only_last(updates, before);
+        }
     }
 
     /// Connections whose bytes nobody needs, since the last such question; see [`Decoder::take_muted`].
@@ -85,4 +91,17 @@ impl Engine {
     pub fn open(&self) -> Vec<Trace> {
         self.lifecycle.open()
     }
+}
+
+/// One record may name many calls of a start, each of which tells its trace again: the last one says all.
+fn only_last(updates: &mut Vec<Update>, from: usize) {
+    let mut seen = BTreeSet::new();
+    let mut last = |update: &Update| match update {
+        Update::Started(_) => true,
+        Update::Finished(trace) => seen.insert(trace.trace_id.clone()),
+    };
+    let mut fresh = updates.split_off(from);
+    fresh.reverse();
+    fresh.retain(&mut last);
+    updates.extend(fresh.into_iter().rev());
 }

@@ -30,6 +30,7 @@ pub(super) fn call(mut span: Span, code: Option<u32>, message: Option<&str>) -> 
         service: "runtime.v1.RuntimeService".into(),
         method: span.name.clone(),
         method_source: MethodSource::Literal,
+        candidates: Vec::new(),
         code,
         message: message.map(Into::into),
         client: Some("grpc-go/1.72.1".into()),

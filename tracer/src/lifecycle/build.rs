@@ -32,12 +32,12 @@ impl Lifecycle {
 
         let mut node = self.node.clone();
         node.runtime_version = node.runtime_version.filter(|version| !version.is_empty());
-        let qos = start.pod.qos.clone().or_else(|| self.qos(start));
+        let qos = self.pod(start).qos.clone().or_else(|| self.qos(start));
         Trace {
             trace_id: start.trace_id.clone(),
             kind: start.kind,
             node,
-            pod: trace::PodInfo { qos, ..start.pod.clone() },
+            pod: trace::PodInfo { qos, ..self.pod(start).clone() },
             outcome: match start.state {
                 State::Over(outcome) => outcome,
                 State::Active | State::Settling(_) => Outcome::InProgress,
@@ -64,8 +64,8 @@ impl Lifecycle {
             start.volumes.iter().for_each(|volume| volume_span(draft, parent, volume));
         }
         let calls: Vec<DraftId> = start.calls.iter().map(|call| draft.add(None, self.call_span(start, call))).collect();
-        for probe in start.probes.iter().filter(|probe| probe.start.at < end) {
-            draft.add(None, DraftSpan { aside: true, ..self.call_span(start, probe) });
+        for call in start.asides.iter().filter(|call| call.start.at < end) {
+            draft.add(None, DraftSpan { aside: true, ..self.call_span(start, call) });
         }
         for probed in &start.probed {
             probed_span(draft, probed, end);
@@ -85,6 +85,11 @@ impl Lifecycle {
             // CRI-O runs the runtime's create inside CreateContainer, containerd inside StartContainer.
             let made: Vec<DraftId> = of(Method::CreateContainer, Some(index)).collect();
             let started: Vec<DraftId> = of(Method::StartContainer, Some(index)).collect();
+            // Without a StartContainer, what is left of it is at the top.
+            if started.is_empty() {
+                let since = made.last().and_then(|call| draft.get(*call).end).unwrap_or(start.begin);
+                edges::add(draft, None, "container.start", unit, (since, end));
+            }
             made.into_iter().for_each(|call| edges::add(draft, Some(call), "container.create", unit, whole));
             started.iter().for_each(|call| edges::add(draft, Some(*call), "container.start", unit, whole));
             exec_span(draft, started.last().copied(), container, unit, end);
@@ -96,21 +101,34 @@ impl Lifecycle {
         calls
     }
 
+    /// A container's start is of its sandbox's pod, of which more may be known by now.
+    fn pod<'a>(&'a self, start: &'a Start) -> &'a trace::PodInfo {
+        let whole = |other: &&Start| other.kind == StartKind::Pod && other.sandbox == start.sandbox;
+        let of = (start.kind == StartKind::Container).then(|| self.starts.values().find(whole)).flatten();
+        of.map_or(&start.pod, |of| &of.pod)
+    }
+
     fn unit(&self, id: &crate::ids::ContainerId) -> Option<&Unit> {
         self.units.find(id).and_then(|key| self.units.get(key))
     }
 
     fn call_span(&self, start: &Start, call: &Call) -> DraftSpan {
+        // One that went on after the trace's end was open then.
+        let aside = matches!(call.method, Method::Probe | Method::Other);
+        let end = call.end.as_ref().filter(|(at, _)| aside || start.end.is_none_or(|end| *at <= end));
         let mut attributes = BTreeMap::new();
         let container = call.container.and_then(|index| start.containers.get(index));
+        // How one without a name ended is not known.
+        let ended = end.filter(|_| call.candidates.is_empty()).and_then(|(_, ending)| ended(ending));
         let about = [
             ("container", container.and_then(|c| c.name.clone())),
             ("image", call.image.clone()),
             ("exit_code", call.exit_code.map(|code| code.to_string())),
-            ("ended", call.end.as_ref().and_then(|(_, ending)| ended(ending)).map(str::to_owned)),
+            ("ended", ended.map(str::to_owned)),
         ];
         attributes.extend(about.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-        let (code, message) = match call.end.as_ref().map(|(_, ending)| ending) {
+        let unnamed = !call.candidates.is_empty();
+        let (code, message) = match end.map(|(_, ending)| ending) {
             Some(Ending::Status { code, message }) => {
                 (Some(*code), Some(message.clone()).filter(|text| !text.is_empty()))
             }
@@ -118,19 +136,20 @@ impl Lifecycle {
         };
         DraftSpan {
             stage: call.method.stage().to_owned(),
-            name: call.start.method.clone(),
+            name: if unnamed { call.candidates.join(" or ") } else { call.start.method.clone() },
             start: call.start.at,
-            end: call.end.as_ref().map(|(at, _)| *at),
-            observed: call.end.is_some(),
+            end: end.map(|(at, _)| *at),
+            observed: end.is_some(),
             process: None,
             aside: false,
             call: Some(CallInfo {
                 service: call.start.service.clone(),
                 method: call.start.method.clone(),
                 method_source: call.start.source,
+                candidates: call.candidates.clone(),
                 code,
                 message,
-                client: call.start.user_agent.clone().or_else(|| call.start.client.map(|pid| format!("pid {pid}"))),
+                client: call.client.clone(),
             }),
             attributes,
         }
@@ -161,7 +180,11 @@ impl Lifecycle {
 
     fn containers(&self, start: &Start, whole: (MonotonicNs, MonotonicNs)) -> Vec<trace::Container> {
         let shim = start.sandbox.as_ref().and_then(|id| self.unit(id)).and_then(|unit| unit.shim);
-        let next = start.containers.iter().skip(1).map(|c| Some(c.created)).chain([None]);
+        // In the order of their creation; what came after its end is not of the trace.
+        let mut own: Vec<&Container> = start.containers.iter().collect();
+        own.sort_by_key(|container| container.created);
+        own.retain(|container| !start.state.is_over() || container.created <= whole.1);
+        let next: Vec<_> = own.iter().skip(1).map(|c| Some(c.created)).chain([None]).collect();
         let known = |(container, next): (&Container, Option<MonotonicNs>)| {
             let mut known = trace::Container {
                 name: container.name.clone(),
@@ -172,7 +195,7 @@ impl Lifecycle {
                 ..trace::Container::default()
             };
             if let Some(unit) = start.unit(container, &self.units) {
-                fill(&mut known, unit, whole);
+                fill(&mut known, unit, whole, start.closed.unwrap_or(MonotonicNs(u64::MAX)));
                 known.shim_pid = unit.shim.or(shim);
                 // Only an init container's good end is waited for before the next container is created: its client asked
                 // and was told. An app container that happens to end early is not.
@@ -190,7 +213,7 @@ impl Lifecycle {
             exit: None,
             ..it
         });
-        peers.chain(start.containers.iter().zip(next).map(known)).collect()
+        peers.chain(own.into_iter().zip(next).map(known)).collect()
     }
 
     fn quality(&self, start: &Start) -> Quality {
@@ -200,14 +223,26 @@ impl Lifecycle {
         if now.unreadable > before.unreadable {
             notes.push(format!("unreadable_pages: {}", now.unreadable - before.unreadable));
         }
-        if start.more_probes > 0 {
-            notes.push(format!("more_exec_probes: {}", start.more_probes));
+        notes.extend(start.unseen.iter().cloned());
+        for (name, more) in [("more_exec_probes", start.more_probes), ("more_calls", start.more_calls)] {
+            notes.extend((more > 0).then(|| format!("{name}: {more}")));
         }
-        let inferred = start.calls.iter().filter(|call| call.start.source == MethodSource::Opaque).count();
+        let inferred = || {
+            let all = start.calls.iter().chain(&start.asides);
+            all.map(|call| &call.start).filter(|call| call.source == MethodSource::Inferred)
+        };
+        // One a method: the calls of a slot have the same evidence.
+        let mut evidence = BTreeMap::new();
+        for call in inferred() {
+            if let Some(text) = call.slot.and_then(|slot| self.evidence.get(&(call.key.conn, slot))) {
+                evidence.entry(&call.method).or_insert(text);
+            }
+        }
+        notes.extend(evidence.into_iter().map(|(method, text)| format!("inferred: {method}: {text}")));
         Quality {
             lost_records: now.records - before.records,
             undecoded_bytes: now.undecoded - before.undecoded,
-            inferred_methods: u32::try_from(inferred).unwrap_or(u32::MAX),
+            inferred_methods: u32::try_from(inferred().count()).unwrap_or(u32::MAX),
             evicted: now.evicted - before.evicted + overflow,
             notes,
         }
@@ -310,9 +345,10 @@ fn probed_span(draft: &mut Draft, probed: &Probed, end: MonotonicNs) {
     draft.add(None, span);
 }
 
-fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, MonotonicNs)) {
+/// What is known of a container; of a start that is over only what came before it `closed`.
+fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, MonotonicNs), closed: MonotonicNs) {
     let origin = whole.0;
-    let entry = unit.entry.as_ref();
+    let entry = unit.entry.as_ref().filter(|entry| entry.at <= closed);
     known.pid = unit.init();
     known.oom_score_adj = entry.and_then(|entry| entry.oom_score_adj);
     known.namespaces = entry.and_then(|entry| entry.namespaces);
@@ -322,8 +358,9 @@ fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, Monotoni
     known.task_calls = task_calls(unit, whole);
     known.exec =
         entry.map(|entry| ExecPoint { path: entry.path.clone(), at_ns: entry.at.since(origin), errno: entry.errno });
-    known.listen = unit.listening.map(|it| ListenPoint { port: it.port, at_ns: it.at.since(origin) });
-    known.exit = unit.exit.as_ref().map(|(at, exit)| ExitPoint {
+    known.listen =
+        unit.listening.filter(|it| it.at <= closed).map(|it| ListenPoint { port: it.port, at_ns: it.at.since(origin) });
+    known.exit = unit.exit.as_ref().filter(|(at, _)| *at <= closed).map(|(at, exit)| ExitPoint {
         code: exit.status,
         signal: exit.signal,
         oom: unit.oom && exit.signal.is_some(),
@@ -369,7 +406,7 @@ fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -
         ("call_failed", Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
         // Nobody said what went wrong: what was still going on is what was waited for.
         (_, Some(call)) => draft.open_below(call).unwrap_or(draft.get(call)).stage.clone(),
-        (_, None) => match start.calls.iter().rev().find(|call| call.end.is_none()) {
+        (_, None) => match start.calls.iter().rev().find(|call| call.is_open_at(failure.at)) {
             Some(open) => open.method.stage().to_owned(),
             None => "kubelet.gap".to_owned(),
         },

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::calls::asks;
 use crate::cri::{CallEvent, CallKey, CallStart, Protocol};
 use crate::ids::{MonotonicNs, Tid};
 use crate::record::{Sys, Syscall};
@@ -59,6 +60,10 @@ impl Chores {
                     self.evicted += 1;
                 }
                 self.open.insert(start.key, start.at);
+            }
+            // It was counted as one that may; what it stood in the way of until now stays nobody's.
+            CallEvent::Named(named) if !changes(&named.start) => {
+                self.open.remove(&named.start.key);
             }
             CallEvent::End { key, at, .. } if self.open.contains_key(key) => {
                 self.open.remove(key);
@@ -114,8 +119,5 @@ fn what(syscall: &Syscall) -> Option<What> {
 
 /// Whether a call may make the runtime write: all but those that ask. One whose method is not known may.
 fn changes(start: &CallStart) -> bool {
-    let method = start.method.as_str();
-    let asks = ["List", "Get"].iter().any(|verb| method.starts_with(verb))
-        || ["Status", "Stats", "Version", "Info", "Config", "Check"].iter().any(|noun| method.ends_with(noun));
-    start.protocol == Protocol::Grpc && !asks
+    start.protocol == Protocol::Grpc && !asks(&start.method)
 }

@@ -96,7 +96,7 @@ impl Lifecycle {
         let sandbox = start.sandbox.as_ref().and_then(|id| self.units.find(id)).and_then(|key| self.units.get(key));
         let mut entries = start.containers.iter().filter_map(|c| start.unit(c, &self.units)?.entered());
         start.kind == StartKind::Pod
-            && !start.state.is_over()
+            && start.takes(connect.start)
             && sandbox.is_some_and(|unit| unit.netns_path.is_some())
             && entries.any(|entry| entry.at <= connect.start)
     }

@@ -33,13 +33,13 @@ use self::chores::Chores;
 use self::connects::Early;
 use self::process::Processes;
 use self::queue::Pulls;
-use self::start::{Failure, Start};
+use self::start::Start;
 use self::state::{State, Step};
 use self::unit::Units;
 use self::volumes::Volume;
-use crate::cri::CallKey;
+use crate::cri::{CallKey, Slot};
 use crate::engine::{Config, Update};
-use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid, Tid};
+use crate::ids::{ConnId, ContainerId, MonotonicNs, PodUid, Tgid, Tid};
 use crate::record::{Record, Role};
 use crate::trace::{NodeInfo, PodInfo, Trace};
 
@@ -53,6 +53,8 @@ const MAX_STARTS: usize = 1024;
 const MAX_CALLS: usize = 4096;
 /// Entries of each of the small tables: network namespaces, pod cgroups, pulls of no known pod.
 const MAX_SMALL: usize = 1024;
+/// The note of a start whose beginning was not seen.
+const IN_THE_MIDDLE: &str = "begins_in_the_middle";
 
 /// A start's place in the table; ascending with its begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +86,12 @@ pub struct Lifecycle {
     /// When the next start settles, if no more happens.
     deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
+    /// Starts whose sandbox was removed, oldest first.
+    removed: VecDeque<StartKey>,
+    /// Ids of those that are forgotten.
+    gone: VecDeque<ContainerId>,
+    /// From what a table slot's name was inferred.
+    evidence: BTreeMap<(ConnId, Slot), String>,
     pulls: Vec<Pull>,
     queue: Pulls,
     chores: Chores,
@@ -91,8 +99,8 @@ pub struct Lifecycle {
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
     /// By path: unshare to bind mount.
     netns_paths: BTreeMap<String, (MonotonicNs, MonotonicNs)>,
-    /// Pod cgroups that were made, and no RunPodSandbox yet.
-    prepared: BTreeMap<PodUid, MonotonicNs>,
+    /// Pod cgroups that were made, and no RunPodSandbox yet; when the first container below showed that one had come.
+    prepared: BTreeMap<PodUid, (MonotonicNs, Option<MonotonicNs>)>,
     /// Volumes of pods that were mounted, and no RunPodSandbox yet.
     volumes: BTreeMap<PodUid, Vec<Volume>>,
     /// Clients' connects to addresses of no known pod.
@@ -118,6 +126,9 @@ impl Lifecycle {
             touched: BTreeSet::new(),
             deadline: None,
             calls: BTreeMap::new(),
+            removed: VecDeque::new(),
+            gone: VecDeque::new(),
+            evidence: BTreeMap::new(),
             pulls: Vec::new(),
             queue: Pulls::default(),
             chores: Chores::default(),
@@ -184,7 +195,9 @@ impl Lifecycle {
 
     fn finish_settled(&mut self, key: StartKey) {
         if let Some(start) = self.starts.get_mut(&key) {
-            start.end = Some(start.last_sign(&self.units));
+            let end = start.last_sign(&self.units);
+            start.end = Some(end);
+            start.closed = Some(MonotonicNs(end.0.saturating_add(self.config.settle_ns)));
             let outcome = start.settled_outcome(&self.units);
             step(start, Step::Ended(outcome));
         }
@@ -206,10 +219,21 @@ impl Lifecycle {
             let lost = self.losses.records;
             let Some(start) = self.starts.get_mut(&key) else { continue };
             let complete = lost == start.losses.records;
-            if let Some(next) = start.step(&self.units, &self.config, complete) {
-                step(start, next);
-                self.publish(key, updates);
+            let Some(next) = start.step(&self.units, &self.config, complete) else { continue };
+            if let (Step::Ended(_), Some(end)) = (next, start.end) {
+                let settled = MonotonicNs(end.0.saturating_add(self.config.settle_ns));
+                // It failed, was stopped before it settled, or had all that was asked for.
+                let stopped = start.stopped.filter(|_| start.failure.is_none()).map(|at| at.min(settled));
+                start.closed = stopped.max(Some(end));
             }
+            step(start, next);
+            // What is told late may have settled long ago.
+            if let State::Settling(since) = start.state
+                && self.now.since(since) >= self.config.settle_ns
+            {
+                self.finish_settled(key);
+            }
+            self.publish(key, updates);
         }
         self.set_deadline();
     }
@@ -234,13 +258,22 @@ impl Lifecycle {
         let id = build::trace_id(self.node.boot_id.as_deref(), pod.uid.as_ref(), at);
         let mut start = Start::new(id, at, pod);
         start.losses = self.losses_now();
-        start.volumes = start.pod.uid.as_ref().and_then(|uid| self.volumes.remove(uid)).unwrap_or_default();
-        start.prepared = start.pod.uid.as_ref().and_then(|uid| self.prepared.remove(uid)).filter(|made| *made <= at);
-        let first = start.volumes.iter().map(|volume| volume.enter).min().filter(|first| *first <= at);
-        start.prepared = start.prepared.into_iter().chain(first).min();
         self.starts.insert(key, start);
         self.touched.insert(key);
+        self.prepare(key);
         key
+    }
+
+    /// What was made ready for a pod before its RunPodSandbox.
+    fn prepare(&mut self, key: StartKey) {
+        let Some(start) = self.starts.get_mut(&key) else { return };
+        let Some(uid) = &start.pod.uid else { return };
+        let at = start.begin;
+        start.volumes = self.volumes.remove(uid).unwrap_or_default();
+        start.volumes.retain(|volume| volume.exit <= at);
+        let made = self.prepared.remove(uid).filter(|(made, used)| *made <= at && used.is_none_or(|used| used >= at));
+        let first = start.volumes.iter().map(|volume| volume.enter).min();
+        start.prepared = made.map(|(made, _)| made).into_iter().chain(first).min();
     }
 
     /// Forgets a start and its units.
@@ -272,6 +305,7 @@ impl Lifecycle {
     }
 
     fn link_unit(&mut self, key: StartKey, id: &ContainerId) {
+        self.absorb(key, id);
         let unit = self.units.of(id);
         if let Some(unit) = self.units.get_mut(unit) {
             unit.start = Some(key);
@@ -319,18 +353,18 @@ impl Lifecycle {
         self.touched.extend(start);
     }
 
-    /// A start cannot go on.
-    fn fail(&mut self, key: StartKey, failure: Failure) {
-        if let Some(start) = self.starts.get_mut(&key).filter(|start| !start.state.is_over()) {
-            start.failure.get_or_insert(failure);
-            self.touched.insert(key);
-        }
-    }
-
     fn losses_now(&self) -> Losses {
         let evicted =
             self.losses.evicted + self.processes.evicted + self.units.evicted + self.chores.evicted + self.wire_evicted;
         Losses { evicted, ..self.losses }
+    }
+}
+
+/// Makes room for one more.
+fn bound<K: Ord, V>(table: &mut BTreeMap<K, V>, evicted: &mut u64) {
+    if table.len() >= MAX_SMALL {
+        table.pop_first();
+        *evicted += 1;
     }
 }
 

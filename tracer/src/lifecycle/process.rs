@@ -17,13 +17,15 @@ pub(super) struct Process {
     /// Index into its unit's runs.
     pub(super) run: Option<usize>,
     pub(super) created: Option<Created>,
+    /// Of one that is of no unit, where its exec was seen, or it was found: it may be a client.
+    pub(super) name: Option<Box<str>>,
     order: u64,
 }
 
 impl Default for Process {
     fn default() -> Process {
         let (parent, role, kind) = (Tgid(0), Role::Other, Kind::Other);
-        Process { parent, role, kind, unit: None, run: None, created: None, order: 0 }
+        Process { parent, role, kind, unit: None, run: None, created: None, name: None, order: 0 }
     }
 }
 

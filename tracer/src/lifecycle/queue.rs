@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::start::{Call, Method, Start};
-use crate::cri::{CallEvent, CallKey, Field, Protocol};
+use crate::cri::{CallEvent, CallKey, CallStart, Field, Fields, Protocol};
 use crate::ids::{ConnId, MonotonicNs, PodUid};
 
 /// Pulls that are remembered.
@@ -42,24 +42,41 @@ impl Pulls {
     /// A call begins, says what it is about, or ends.
     pub(super) fn call(&mut self, event: &CallEvent) {
         match event {
-            CallEvent::Start(start) if start.protocol == Protocol::Grpc && start.method == "PullImage" => {
-                if self.0.len() >= MAX_PULLS {
-                    self.0.pop_front();
-                }
-                self.0.push_back(Seen { key: start.key, begin: start.at, end: None, image: None, uid: None });
+            CallEvent::Start(start) => self.start(start),
+            CallEvent::Request { key, fields, .. } => self.request(*key, fields),
+            CallEvent::End { key, at, .. } => self.end(*key, *at),
+            CallEvent::Named(named) => {
+                let key = named.start.key;
+                self.start(&named.start);
+                named.request.iter().for_each(|(_, fields)| self.request(key, fields));
+                named.end.iter().for_each(|(at, _)| self.end(key, *at));
             }
-            CallEvent::Request { key, fields, .. } => {
-                if let Some(pull) = self.find(*key) {
-                    pull.image = fields.text(Field::Image).map(str::to_owned);
-                    pull.uid = fields.text(Field::PodUid).map(|uid| PodUid(uid.to_owned()));
-                }
-            }
-            CallEvent::End { key, at, .. } => {
-                if let Some(pull) = self.find(*key) {
-                    pull.end = Some(*at);
-                }
-            }
-            _ => {}
+            CallEvent::Response { .. } | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
+        }
+    }
+
+    /// A pull whose name comes late takes its place among the others.
+    fn start(&mut self, start: &CallStart) {
+        if start.protocol != Protocol::Grpc || start.method != "PullImage" {
+            return;
+        }
+        if self.0.len() >= MAX_PULLS {
+            self.0.pop_front();
+        }
+        let place = self.0.partition_point(|pull| pull.begin <= start.at);
+        self.0.insert(place, Seen { key: start.key, begin: start.at, end: None, image: None, uid: None });
+    }
+
+    fn request(&mut self, key: CallKey, fields: &Fields) {
+        if let Some(pull) = self.find(key) {
+            pull.image = fields.text(Field::Image).map(str::to_owned);
+            pull.uid = fields.text(Field::PodUid).map(|uid| PodUid(uid.to_owned()));
+        }
+    }
+
+    fn end(&mut self, key: CallKey, at: MonotonicNs) {
+        if let Some(pull) = self.find(key) {
+            pull.end = Some(at);
         }
     }
 
@@ -69,8 +86,9 @@ impl Pulls {
 
     /// What a pull that began at `at` waited for since the start's call before.
     pub(super) fn before(&self, start: &Start, conn: ConnId, at: MonotonicNs) -> Vec<Queued> {
-        let ended = |call: &Call| call.end.as_ref().map(|(end, _)| (*end, call.method));
-        let Some(calls) = start.calls.iter().map(ended).collect::<Option<Vec<_>>>() else { return Vec::new() };
+        let ended = |call: &Call| call.end.as_ref().map(|(end, _)| (*end, call.method)).filter(|(end, _)| *end <= at);
+        let earlier = start.calls.iter().filter(|call| call.start.at < at);
+        let Some(calls) = earlier.map(ended).collect::<Option<Vec<_>>>() else { return Vec::new() };
         let last = calls.into_iter().max_by_key(|(end, _)| *end);
         let Some((since, Method::RunPodSandbox | Method::PullImage)) = last else { return Vec::new() };
 

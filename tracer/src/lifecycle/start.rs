@@ -27,6 +27,8 @@ pub(super) enum Method {
     PostStart,
     /// ExecSync of a probe.
     Probe,
+    /// Another call that may change something, or one whose method is not known.
+    Other,
 }
 
 impl Method {
@@ -39,6 +41,7 @@ impl Method {
             Method::StartContainer => "container.start",
             Method::PostStart => "poststart",
             Method::Probe => "probe.exec",
+            Method::Other => "cri.call",
         }
     }
 }
@@ -49,6 +52,10 @@ pub(super) struct Call {
     pub(super) key: CallKey,
     pub(super) method: Method,
     pub(super) start: CallStart,
+    /// What it may be, where its method is not known.
+    pub(super) candidates: Vec<&'static str>,
+    /// Who sent it.
+    pub(super) client: Option<String>,
     /// Index of its container.
     pub(super) container: Option<usize>,
     pub(super) image: Option<String>,
@@ -68,6 +75,11 @@ pub(super) enum Turnout {
 }
 
 impl Call {
+    /// Whether it was open at that time.
+    pub(super) fn is_open_at(&self, at: MonotonicNs) -> bool {
+        self.start.at <= at && self.end.as_ref().is_none_or(|(end, _)| *end > at)
+    }
+
     /// How it turned out, once it is over.
     pub(super) fn turnout(&self) -> Option<Turnout> {
         let (at, ending) = self.end.as_ref()?;
@@ -128,10 +140,11 @@ pub(super) struct Start {
     pub(super) calls: Vec<Call>,
     /// Pulls of other pods that its own waited for.
     pub(super) queued: Vec<Queued>,
-    /// Exec probes: of a start that is not over, but nothing that it waits for.
-    pub(super) probes: Vec<Call>,
-    /// Probes that found no room.
+    /// Exec probes and other calls: of a start that is not over, but nothing that it waits for.
+    pub(super) asides: Vec<Call>,
+    /// Exec probes, and other calls, that found no room.
     pub(super) more_probes: u64,
+    pub(super) more_calls: u64,
     /// TCP probes, likewise.
     pub(super) probed: Vec<Probed>,
     pub(super) containers: Vec<Container>,
@@ -142,9 +155,13 @@ pub(super) struct Start {
     /// podlapse came in the middle.
     pub(super) partial: bool,
     pub(super) notes: BTreeSet<String>,
+    /// What was not seen of it, as far as was known when it was over.
+    pub(super) unseen: Vec<String>,
     pub(super) losses: Losses,
     /// Where the trace ends, once it is over.
     pub(super) end: Option<MonotonicNs>,
+    /// When it was over: what came later is not of it. A start that settled was so some time after its end.
+    pub(super) closed: Option<MonotonicNs>,
     pub(super) announced: bool,
     /// Its sandbox was told to stop.
     pub(super) stopped: Option<MonotonicNs>,
@@ -162,8 +179,9 @@ impl Start {
             sandbox: None,
             calls: Vec::new(),
             queued: Vec::new(),
-            probes: Vec::new(),
+            asides: Vec::new(),
             more_probes: 0,
+            more_calls: 0,
             probed: Vec::new(),
             containers: Vec::new(),
             peers: Vec::new(),
@@ -171,8 +189,10 @@ impl Start {
             failure: None,
             partial: false,
             notes: BTreeSet::new(),
+            unseen: Vec::new(),
             losses: Losses::default(),
             end: None,
+            closed: None,
             announced: false,
             stopped: None,
         }
@@ -181,6 +201,21 @@ impl Start {
     /// First instant of the trace.
     pub(super) fn origin(&self) -> MonotonicNs {
         self.prepared.unwrap_or(self.begin).min(self.begin)
+    }
+
+    /// Whether a call that began then may be of it.
+    pub(super) fn takes(&self, at: MonotonicNs) -> bool {
+        !self.state.is_over() || self.closed.is_some_and(|closed| at < closed)
+    }
+
+    /// Whether a call of that method is known.
+    pub(super) fn has(&self, method: Method) -> bool {
+        self.calls.iter().any(|call| call.method == method)
+    }
+
+    /// The call, or call beside it, of that key; of several the last.
+    pub(super) fn call_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+        self.calls.iter_mut().chain(&mut self.asides).rev().find(|call| call.key == key)
     }
 
     /// Whether its RunPodSandbox is open.
@@ -210,6 +245,12 @@ impl Start {
             return None;
         }
         let open = self.calls.iter().any(|call| self.is_open(call, units, complete));
+        self.failure = self.failed_call();
+        if let Some(at) = self.stopped.filter(|at| self.was_busy(*at, units)) {
+            // What is known by now may have come after the stop.
+            self.failure = self.failure.take().filter(|failure| failure.at <= at);
+            self.failure.get_or_insert_with(|| stopped(at));
+        }
         if !open {
             self.find_dead(units, complete);
         }
@@ -219,12 +260,14 @@ impl Start {
         }
         let live = || self.containers.iter().filter(|c| !c.replaced);
         let entered = live().filter_map(|c| self.unit(c, units)?.entered()).count();
-        let waiting = live().any(|c| !self.started(c, units, complete));
+        // One that runs without a StartContainer was started by a call that was lost, or has no name yet.
+        let unnamed = live().filter(|c| self.runs_unstarted(c, units)).count();
+        let waiting = live().any(|c| !self.started(c, units, complete) && !self.runs_unstarted(c, units));
         let wanted = config.containers.map(|wanted| match self.kind {
             StartKind::Pod => wanted as usize,
             StartKind::Container => 1,
         });
-        if !open && wanted.is_some_and(|wanted| entered >= wanted) {
+        if !open && unnamed == 0 && wanted.is_some_and(|wanted| entered >= wanted) {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
         }
@@ -232,9 +275,7 @@ impl Start {
         match self.stopped {
             Some(at) if busy => {
                 self.end = Some(at);
-                let message = "the sandbox was stopped before every container had started".to_owned();
-                let failure = Failure { at, call: None, container: None, reason: "sandbox_stopped", message };
-                self.failure = Some(failure);
+                self.failure = Some(stopped(at));
                 return Some(Step::Ended(Outcome::Failed));
             }
             // StartContainer says OK before init has run the entrypoint: a stop that follows at once may come first.
@@ -249,6 +290,16 @@ impl Start {
         Some(Step::Quiet(self.last_sign(units)))
     }
 
+    /// A call was open then that is over now, or a container was still to be started that was started later.
+    fn was_busy(&self, at: MonotonicNs, units: &Units) -> bool {
+        let later = |container: &Container| {
+            let ran = self.unit(container, units).and_then(Unit::entered).is_some_and(|entry| entry.at <= at);
+            container.created <= at && !ran && self.starters(container).all(|call| call.start.at > at)
+        };
+        self.calls.iter().any(|call| call.is_open_at(at) && call.end.is_some())
+            || self.containers.iter().any(|c| !c.replaced && self.starters(c).next().is_some() && later(c))
+    }
+
     /// What it is when it has settled.
     pub(super) fn settled_outcome(&mut self, units: &Units) -> Outcome {
         let execs =
@@ -256,9 +307,10 @@ impl Start {
         let execs = execs.map(|c| format!("entrypoint_not_seen: {}", c.name.as_deref().unwrap_or("?")));
         let replies = self.calls.iter().filter(|call| call.end.is_none());
         let replies = replies.map(|call| format!("reply_not_seen: {}", call.start.method));
-        let unseen: Vec<String> = execs.chain(replies).collect();
-        let whole = unseen.is_empty() && !self.partial && !self.containers.is_empty();
-        self.notes.extend(unseen);
+        let starts = self.containers.iter().filter(|c| !c.replaced && self.runs_unstarted(c, units));
+        let starts = starts.map(|c| format!("call_not_seen: StartContainer of {}", c.name.as_deref().unwrap_or("?")));
+        self.unseen = execs.chain(replies).chain(starts).collect();
+        let whole = self.unseen.is_empty() && !self.partial && !self.containers.is_empty();
         if whole { Outcome::Complete } else { Outcome::Partial }
     }
 
@@ -286,13 +338,46 @@ impl Start {
         live.any(|unit| unit.init().is_some() && unit.entered().is_none() && unit.exit.is_none())
     }
 
+    /// Its StartContainers.
+    fn starters<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a Call> {
+        self.calls.iter().filter(|call| {
+            let same = call.container.and_then(|index| self.containers.get(index)).and_then(|c| c.id.as_ref());
+            call.method == Method::StartContainer && same.is_some() && same == container.id.as_ref()
+        })
+    }
+
     /// A StartContainer of it is over.
     fn started(&self, container: &Container, units: &Units, complete: bool) -> bool {
-        self.calls.iter().any(|call| {
-            let same = call.container.and_then(|index| self.containers.get(index)).and_then(|c| c.id.as_ref());
-            let its = call.method == Method::StartContainer && same.is_some() && same == container.id.as_ref();
-            its && !self.is_open(call, units, complete)
-        })
+        self.starters(container).any(|call| !self.is_open(call, units, complete))
+    }
+
+    /// It reached its entrypoint, and no StartContainer of it is known.
+    fn runs_unstarted(&self, container: &Container, units: &Units) -> bool {
+        self.unit(container, units).is_some_and(|unit| unit.entered().is_some())
+            && self.starters(container).next().is_none()
+    }
+
+    /// The first call that failed and was not made good by another try; those that were are noted.
+    fn failed_call(&mut self) -> Option<Failure> {
+        let mut first: Option<Failure> = None;
+        let mut notes = Vec::new();
+        for (index, call) in self.calls.iter().enumerate() {
+            let (Some(Turnout::Bad { reason, message }), Some((at, _))) = (call.turnout(), &call.end) else { continue };
+            if self.was_retried(call, *at) {
+                notes.push(format!("retried: {reason}: {message}"));
+            } else if first.as_ref().is_none_or(|first| *at < first.at) {
+                first = Some(Failure { at: *at, call: Some(index), container: call.container, reason, message });
+            }
+        }
+        self.notes.extend(notes);
+        first
+    }
+
+    /// A failure of a pull, or of a container that another one has replaced, is no longer one.
+    fn was_retried(&self, call: &Call, ended: MonotonicNs) -> bool {
+        let replaced = call.container.and_then(|index| self.containers.get(index)).is_some_and(|c| c.replaced);
+        let pulled = || self.calls.iter().any(|c| c.method == Method::CreateContainer && c.start.at >= ended);
+        replaced || call.method == Method::PullImage && pulled()
     }
 
     /// A container whose start was reported as good, and whose init then ended without having run the entrypoint.
@@ -325,6 +410,11 @@ impl Start {
             self.failure = Some(Failure { at: ended, call, container: Some(index), reason, message });
         }
     }
+}
+
+fn stopped(at: MonotonicNs) -> Failure {
+    let message = "the sandbox was stopped before every container had started".to_owned();
+    Failure { at, call: None, container: None, reason: "sandbox_stopped", message }
 }
 
 fn died_of(exit: &crate::record::Exit) -> String {

@@ -37,7 +37,7 @@ pub(super) enum Step {
     Quiet(MonotonicNs),
     /// It settled, failed, was stopped, or has all the containers that were asked for.
     Ended(Outcome),
-    /// A further container of attempt 0.
+    /// A further container of attempt 0, or a call whose name came late.
     Reopened,
 }
 

@@ -215,6 +215,8 @@ pub struct CallInfo {
     pub method: String,
     /// Source of the name.
     pub method_source: MethodSource,
+    /// What it may have been, where the method is not known.
+    pub candidates: Vec<&'static str>,
     /// gRPC code; absent while open or when no status came.
     pub code: Option<u32>,
     /// Message of a failure.

@@ -106,6 +106,11 @@ pub const STAGES: &[Stage] = &[
         Edges::Point,
         "first listen in the pod's network namespace by a process of the container",
     ),
+    stage(
+        "cri.call",
+        Edges::Signs,
+        "another call about the pod that may change something, request to response; its method may be unknown",
+    ),
     stage("poststart", Edges::Signs, "ExecSync of a PostStart hook, request to response"),
     stage("probe.exec", Edges::Signs, "ExecSync of a probe while the start is not over, request to response"),
     stage(

@@ -15,7 +15,7 @@ impl Lifecycle {
     pub(super) fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
         let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
         let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
-        let sandbox = id(fields, Field::SandboxId)?;
+        let sandbox = id(fields, Field::SandboxId).filter(|id| !self.gone.contains(id))?;
         let known = self.start_of_unit(&sandbox);
         // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
         // name is no restart, whatever its number.
@@ -36,17 +36,21 @@ impl Lifecycle {
             (open.replied, open.end) = (true, Some((call.at, Ending::NoStatus)));
             start.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
         }
-        for old in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
-            old.replaced = true;
+        // The name of an earlier one's call may come later.
+        let mut replaced = false;
+        for other in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
+            let older = other.created <= call.at;
+            other.replaced |= older;
+            replaced |= !older;
         }
         retried(start);
         // What another container's failure ended stays as it is.
         if start.state.is_over() && start.failure.is_none() {
             super::super::step(start, Step::Reopened);
         }
-        let container =
-            Container { name, attempt: Some(attempt), image: image.clone(), created: call.at, ..Container::default() };
-        start.containers.push(container);
+        let (attempt, created) = (Some(attempt), call.at);
+        let image_of = image.clone();
+        start.containers.push(Container { name, attempt, image: image_of, created, replaced, ..Container::default() });
         let index = start.containers.len() - 1;
         self.adopt_pulls(key, image.as_deref());
         Some(self.join(key, Method::CreateContainer, call, Some(index), image))
@@ -87,7 +91,7 @@ impl Lifecycle {
     }
 
     pub(super) fn start_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
-        let id = id(fields, Field::ContainerId)?;
+        let id = id(fields, Field::ContainerId).filter(|id| !self.gone.contains(id))?;
         let key = match self.start_of_unit(&id) {
             Some(key) => key,
             None => {

@@ -2,6 +2,7 @@
 
 mod containers;
 mod execs;
+mod late;
 mod pulls;
 mod replies;
 mod tasks;
@@ -21,6 +22,8 @@ use crate::trace::PodInfo;
 pub(super) struct Pending {
     start: CallStart,
     about: About,
+    /// The start that its first sign began, where the call itself comes after that.
+    begun: Option<StartKey>,
 }
 
 /// What a call is about, once its request is known.
@@ -28,10 +31,8 @@ pub(super) struct Pending {
 enum About {
     /// Its request has not come yet.
     Unknown,
-    /// Call `index` of a start.
-    Start(StartKey, usize),
-    /// Probe `index` of a start.
-    Probe(StartKey, usize),
+    /// A call of a start, or beside it.
+    Start(StartKey),
     /// A pull of no known pod.
     Pull,
     /// PodSandboxStatus of a start.
@@ -75,7 +76,11 @@ impl Lifecycle {
                 self.advance(*at, updates);
                 self.call_end(*key, *at, ending);
             }
-            CallEvent::Named(_) | CallEvent::Unnamed(_) => {}
+            CallEvent::Named(named) => self.named(named, updates),
+            CallEvent::Unnamed(unnamed) => {
+                self.advance(unnamed.end, updates);
+                self.unnamed(unnamed);
+            }
             CallEvent::Undecoded { bytes, .. } => {
                 self.losses.undecoded = self.losses.undecoded.saturating_add(*bytes);
             }
@@ -92,15 +97,15 @@ impl Lifecycle {
             self.calls.pop_first();
             self.losses.evicted += 1;
         }
-        self.calls.insert(start.key, Pending { start: start.clone(), about: About::Unknown });
+        self.calls.insert(start.key, Pending { start: start.clone(), about: About::Unknown, begun: None });
     }
 
     fn request(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
         let Some(pending) = self.calls.get(&key).filter(|p| matches!(p.about, About::Unknown)) else { return };
-        let start = pending.start.clone();
+        let (start, begun) = (pending.start.clone(), pending.begun);
         let sandbox = || id(fields, Field::SandboxId);
         let about = match (start.protocol, start.method.as_str()) {
-            (Protocol::Grpc, "RunPodSandbox") => Some(self.run_pod_sandbox(start, fields)),
+            (Protocol::Grpc, "RunPodSandbox") => Some(self.run_pod_sandbox(start, begun, fields)),
             (Protocol::Grpc, "CreateContainer") => self.create_container(start, fields),
             (Protocol::Grpc, "StartContainer") => self.start_container(start, fields),
             (Protocol::Grpc, "ExecSync") => self.exec_sync(start, fields),
@@ -120,7 +125,7 @@ impl Lifecycle {
                 None
             }
             (Protocol::Ttrpc, method) => self.task(method, start.at, fields),
-            (Protocol::Grpc, _) => None,
+            (Protocol::Grpc, _) => self.other_call(start, fields),
         };
         match about {
             Some(about) => {
@@ -134,7 +139,7 @@ impl Lifecycle {
         }
     }
 
-    fn run_pod_sandbox(&mut self, call: CallStart, fields: &Fields) -> About {
+    fn run_pod_sandbox(&mut self, call: CallStart, begun: Option<StartKey>, fields: &Fields) -> About {
         let uid = text(fields, Field::PodUid).map(PodUid);
         // What proto3 leaves out is its default.
         let pod = PodInfo {
@@ -146,7 +151,10 @@ impl Lifecycle {
             qos: fields.text(Field::CgroupParent).and_then(cgroup::qos).map(str::to_owned),
             ip: None,
         };
-        let key = self.begin(call.at, pod);
+        let key = match begun {
+            Some(key) => self.begin_earlier(key, call.at, pod),
+            None => self.begin(call.at, pod),
+        };
         self.join(key, Method::RunPodSandbox, call, None, None)
     }
 
@@ -158,20 +166,32 @@ impl Lifecycle {
         container: Option<usize>,
         image: Option<String>,
     ) -> About {
+        let call = Call { client: self.client(&call), ..new_call(method, call, container, image) };
+        self.reconsider(key, call.start.at);
         let Some(start) = self.starts.get_mut(&key) else { return About::Unknown };
-        start.calls.push(new_call(method, call, container, image));
+        start.calls.push(call);
         self.touched.insert(key);
-        About::Start(key, start.calls.len() - 1)
+        About::Start(key)
+    }
+
+    /// Who sent a call: its `user-agent`, and the process, where that is known.
+    fn client(&self, call: &CallStart) -> Option<String> {
+        let Some(pid) = call.client.filter(|pid| *pid != Tgid(0)) else { return call.user_agent.clone() };
+        let name = self.processes.get(pid).and_then(|process| process.name.as_deref());
+        let process = name.map_or_else(|| format!("pid {pid}"), |name| format!("{name}, pid {pid}"));
+        Some(call.user_agent.as_ref().map_or_else(|| process.clone(), |agent| format!("{agent} ({process})")))
     }
 
     /// StopPodSandbox or RemovePodSandbox: nothing more is to be waited for. The id, if any start is of that sandbox.
     fn stop(&mut self, at: MonotonicNs, sandbox: Option<ContainerId>) -> Option<ContainerId> {
         let sandbox = sandbox?;
-        let keys = self.starts_in(&sandbox);
+        let mut keys = self.starts_in(&sandbox);
+        keys.retain(|key| self.starts.get(key).is_some_and(|start| start.begin <= at));
         for key in &keys {
             if let Some(start) = self.starts.get_mut(key) {
-                start.stopped.get_or_insert(at);
+                start.stopped = Some(start.stopped.map_or(at, |stopped| stopped.min(at)));
             }
+            self.reconsider(*key, at);
         }
         self.touched.extend(&keys);
         (!keys.is_empty()).then_some(sandbox)
@@ -182,19 +202,11 @@ impl Lifecycle {
 fn is_interesting(start: &CallStart) -> bool {
     let service = start.service.as_str();
     match start.protocol {
-        Protocol::Grpc if service.ends_with(".RuntimeService") => matches!(
-            start.method.as_str(),
-            "RunPodSandbox"
-                | "CreateContainer"
-                | "StartContainer"
-                | "StopPodSandbox"
-                | "RemovePodSandbox"
-                | "PodSandboxStatus"
-                | "ContainerStatus"
-                | "ExecSync"
-                | "Version"
-        ),
-        Protocol::Grpc => service.ends_with(".ImageService") && start.method == "PullImage",
+        // The package is not known where the name is inferred and no literal one was seen.
+        Protocol::Grpc if service.ends_with("RuntimeService") => {
+            matches!(start.method.as_str(), "PodSandboxStatus" | "ContainerStatus" | "Version") || !asks(&start.method)
+        }
+        Protocol::Grpc => service.ends_with("ImageService") && start.method == "PullImage",
         Protocol::Ttrpc if service == "containerd.services.events.ttrpc.v1.Events" => start.method == "Forward",
         Protocol::Ttrpc => {
             let method = matches!(start.method.as_str(), "Create" | "Start" | "Wait" | "Kill" | "Delete");
@@ -203,11 +215,19 @@ fn is_interesting(start: &CallStart) -> bool {
     }
 }
 
+/// Whether a method of the CRI only asks, or streams what happens.
+pub(super) fn asks(method: &str) -> bool {
+    ["List", "Get", "Stream"].iter().any(|verb| method.starts_with(verb))
+        || ["Status", "Stats", "Version", "Info", "Config", "Check"].iter().any(|noun| method.ends_with(noun))
+}
+
 fn new_call(method: Method, start: CallStart, container: Option<usize>, image: Option<String>) -> Call {
     Call {
         key: start.key,
         method,
         start,
+        candidates: Vec::new(),
+        client: None,
         container,
         image,
         image_ref: None,

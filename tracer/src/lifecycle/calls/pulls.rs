@@ -14,13 +14,15 @@ impl Lifecycle {
     pub(super) fn pull_image(&mut self, call: CallStart, fields: &Fields) -> About {
         let (image, uid) = (text(fields, Field::Image), text(fields, Field::PodUid).map(PodUid));
         // A container's start has its pull behind it.
-        let open = |start: &Start| start.kind == StartKind::Pod && start.pod.uid == uid && !start.state.is_over();
+        let open = |start: &Start| {
+            let began = start.begin <= call.at && start.takes(call.at);
+            start.kind == StartKind::Pod && start.pod.uid == uid && began
+        };
         let key = self.starts.iter().rev().find(|(_, start)| uid.is_some() && open(start)).map(|(key, _)| *key);
         if let Some(key) = key {
-            if let Some(start) = self.starts.get_mut(&key) {
-                start.queued.extend(self.queue.before(start, call.key.conn, call.at));
-            }
-            return self.join(key, Method::PullImage, call, None, image);
+            let about = self.join(key, Method::PullImage, call, None, image);
+            self.queue_of(key);
+            return about;
         }
         if self.pulls.len() >= MAX_SMALL {
             self.pulls.remove(0);
@@ -28,6 +30,14 @@ impl Lifecycle {
         }
         self.pulls.push(Pull { call: new_call(Method::PullImage, call, None, image), uid });
         About::Pull
+    }
+
+    /// What the pulls of a start waited for.
+    fn queue_of(&mut self, key: StartKey) {
+        if let Some(start) = self.starts.get_mut(&key) {
+            let pulls = start.calls.iter().filter(|call| call.method == Method::PullImage);
+            start.queued = pulls.flat_map(|call| self.queue.before(start, call.key.conn, call.start.at)).collect();
+        }
     }
 
     /// Pulls of a new container's image that are over, of its pod or of no named one, become part of the start.

@@ -1,6 +1,7 @@
 //! Replies and ends of calls.
 
-use super::super::start::{Failure, Method, Turnout};
+use super::super::start::Method;
+use super::super::unit::Unit;
 use super::super::{Lifecycle, StartKey};
 use super::execs::exit_code;
 use super::{About, id, text};
@@ -14,8 +15,7 @@ impl Lifecycle {
     pub(super) fn response(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
         let Some(pending) = self.calls.get(&key) else { return };
         match pending.about {
-            About::Start(start, index) => self.replied(start, index, fields),
-            About::Probe(start, index) => self.probe_replied(start, index, fields),
+            About::Start(start) => self.replied(start, key, fields),
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
                     pull.call.image_ref = text(fields, Field::ImageRef);
@@ -24,10 +24,11 @@ impl Lifecycle {
             }
             About::Status(start) => {
                 let Some(ip) = text(fields, Field::PodIp).filter(|ip| !ip.is_empty()) else { return };
-                if let Some(start) = self.starts.get_mut(&start) {
-                    start.pod.ip = Some(ip.clone());
-                    self.address_known(&ip);
+                let Some(known) = self.starts.get_mut(&start) else { return };
+                if known.pod.ip.replace(ip.clone()).as_ref() != Some(&ip) {
+                    self.pod_known(start, at);
                 }
+                self.address_known(&ip);
             }
             About::Version => {
                 let node = &mut self.node;
@@ -38,8 +39,11 @@ impl Lifecycle {
                 let done = fields.number(Field::State) == Some(CONTAINER_EXITED);
                 // What proto3 leaves out is 0.
                 let well = fields.number(Field::ExitCode).unwrap_or(0) == 0;
-                if let Some(unit) = self.units.get_mut(key).filter(|_| done && well) {
-                    unit.told_done = unit.told_done.or(Some(at));
+                let earlier = |unit: &&mut Unit| unit.told_done.is_none_or(|told| at < told);
+                if let Some(unit) = self.units.get_mut(key).filter(|_| done && well).filter(earlier) {
+                    unit.told_done = Some(at);
+                    let start = unit.start;
+                    start.into_iter().for_each(|start| self.reconsider(start, at));
                 }
             }
             About::Task(key, index) => self.task_replied(key, index, at, fields),
@@ -47,8 +51,8 @@ impl Lifecycle {
         }
     }
 
-    fn replied(&mut self, key: StartKey, index: usize, fields: &Fields) {
-        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
+    fn replied(&mut self, key: StartKey, call: CallKey, fields: &Fields) {
+        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.call_mut(call)) else { return };
         call.replied = true;
         let (method, container) = (call.method, call.container);
         match method {
@@ -66,16 +70,15 @@ impl Lifecycle {
                 self.link_unit(key, &id);
             }
             Method::PullImage => call.image_ref = text(fields, Field::ImageRef),
-            Method::PostStart => call.exit_code = Some(exit_code(fields)),
-            Method::StartContainer | Method::Probe => {}
+            Method::PostStart | Method::Probe => call.exit_code = Some(exit_code(fields)),
+            Method::StartContainer | Method::Other => {}
         }
     }
 
     pub(super) fn call_end(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
         let Some(pending) = self.calls.remove(&key) else { return };
         match pending.about {
-            About::Start(start, index) => self.ended(start, index, at, ending),
-            About::Probe(start, index) => self.probe_ended(start, index, at, ending),
+            About::Start(start) => self.ended(start, key, at, ending),
             About::Pull => {
                 if let Some(pull) = self.pulls.iter_mut().find(|pull| pull.call.key == key) {
                     pull.call.end = Some((at, ending.clone()));
@@ -83,22 +86,16 @@ impl Lifecycle {
             }
             About::Task(key, index) => self.task_ended(key, index, at),
             About::Removal(sandbox) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
-                self.starts_in(&sandbox).into_iter().for_each(|key| self.forget(key));
+                self.starts_in(&sandbox).into_iter().for_each(|key| self.removed(key));
             }
             About::Unknown | About::Status(_) | About::ContainerStatus(_) | About::Version | About::Removal(_) => {}
         }
     }
 
-    fn ended(&mut self, key: StartKey, index: usize, at: MonotonicNs, ending: &Ending) {
-        let Some(call) = self.starts.get_mut(&key).and_then(|start| start.calls.get_mut(index)) else { return };
-        call.end = Some((at, ending.clone()));
-        self.touched.insert(key);
-        let container = call.container;
-        match call.turnout() {
-            Some(Turnout::Bad { reason, message }) => {
-                self.fail(key, Failure { at, call: Some(index), container, reason, message });
-            }
-            Some(Turnout::Good) | None => {}
+    fn ended(&mut self, key: StartKey, call: CallKey, at: MonotonicNs, ending: &Ending) {
+        if let Some(call) = self.starts.get_mut(&key).and_then(|start| start.call_mut(call)) {
+            call.end = Some((at, ending.clone()));
+            self.touched.insert(key);
         }
     }
 }

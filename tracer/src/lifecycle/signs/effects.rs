@@ -1,9 +1,10 @@
 //! What tracked processes do to namespaces, mounts and cgroups.
 
 use super::super::Lifecycle;
+use super::super::bound;
 use super::super::cgroup::{cgroup_ids, container_id, path_container};
 use super::super::unit::{Entry, Kind, Sign, UnitKey, What};
-use super::{bound, netns_path};
+use super::netns_path;
 use crate::ids::{CgroupId, MonotonicNs, PodUid, Tgid};
 use crate::record::{Cgroup, CgroupOp, CgroupWrite, Record, Role, Sys, Syscall};
 
@@ -112,7 +113,9 @@ impl Lifecycle {
         unit.cgroup(&cgroup.path, ids.own, cgroup.hierarchy == 0);
         if let (Some(uid), Some(id)) = (&ids.uid, &ids.container) {
             // A sandbox or container of the pod exists: its RunPodSandbox has come, seen or not.
-            self.prepared.remove(uid);
+            if let Some((_, used)) = self.prepared.get_mut(uid) {
+                used.get_or_insert(at);
+            }
             let start = self.link_by_uid(uid, id);
             if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
                 start.pod.uid.get_or_insert_with(|| uid.clone());
@@ -124,7 +127,7 @@ impl Lifecycle {
         match op {
             CgroupOp::Mkdir if self.start_of_pod(uid).is_none() => {
                 bound(&mut self.prepared, &mut self.losses.evicted);
-                self.prepared.entry(uid.clone()).or_insert(at);
+                self.prepared.entry(uid.clone()).or_insert((at, None));
             }
             CgroupOp::Rmdir => {
                 self.volumes.remove(uid);

@@ -6,7 +6,7 @@ mod node;
 
 use super::argv::{OciAction, Program, ShimAction, program};
 use super::unit::{ExecSeen, Kind, Run, UnitKey};
-use super::{Lifecycle, MAX_SMALL};
+use super::{IN_THE_MIDDLE, Lifecycle};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::record::{Event, Exec, Exit, NewTask, Record, Role, SocketOp};
 use crate::trace::PodInfo;
@@ -117,6 +117,7 @@ impl Lifecycle {
         if process.unit != unit {
             process.run = None;
         }
+        process.name = unit.is_none().then(|| exec.comm.as_str().into());
         (process.kind, process.unit) = (kind, unit);
         self.remember(tgid, Some((at, exec)));
     }
@@ -224,7 +225,7 @@ impl Lifecycle {
         let key = self.begin(at, pod);
         if let Some(start) = self.starts.get_mut(&key) {
             start.partial = true;
-            start.notes.insert("begins_in_the_middle".to_owned());
+            start.notes.insert(IN_THE_MIDDLE.to_owned());
         }
         key
     }
@@ -253,12 +254,4 @@ impl Lifecycle {
 /// `/var/run` is a link to `/run`, and containerd's thread and CNI need not spell it alike.
 fn netns_path(path: &str) -> &str {
     path.strip_prefix("/var").filter(|rest| rest.starts_with("/run/")).unwrap_or(path)
-}
-
-/// Makes room for one more.
-fn bound<K: Ord, V>(table: &mut std::collections::BTreeMap<K, V>, evicted: &mut u64) {
-    if table.len() >= MAX_SMALL {
-        table.pop_first();
-        *evicted += 1;
-    }
 }

@@ -1,7 +1,7 @@
 //! What user space says: the node, losses, processes found at attach.
 
 use super::super::Lifecycle;
-use super::super::argv::{OciAction, Program, ShimAction, classify};
+use super::super::argv::{OciAction, Program, ShimAction, basename, classify};
 use super::super::cgroup::{PathIds, cgroup_ids};
 use super::super::unit::Kind;
 use crate::ids::{ContainerId, Tgid};
@@ -65,6 +65,7 @@ impl Lifecycle {
             unit.shim = Some(tgid);
         }
         let process = self.processes.adopt(tgid, found.parent);
+        process.name = unit.is_none().then(|| basename(&found.exe).into());
         (process.role, process.kind, process.unit) = (found.role, kind, unit);
     }
 }

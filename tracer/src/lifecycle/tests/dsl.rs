@@ -1,8 +1,12 @@
 //! Streams of records and call events by hand: times in µs, in any order, sorted before they are fed.
 
+use std::collections::BTreeMap;
+
 use tracer_ebpf::Namespaces;
 
-use crate::cri::{CallEvent, CallKey, CallStart, Ending, Field, Fields, HeaderSigns, MethodSource, Protocol, Value};
+use crate::cri::{
+    CallEvent, CallKey, CallStart, Ending, Field, Fields, HeaderSigns, MethodSource, Named, Protocol, Slot, Value,
+};
 use crate::engine::{Config, Update};
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 use crate::lifecycle::Lifecycle;
@@ -261,6 +265,41 @@ impl Stream {
         self
     }
 
+    /// CRI calls for which `delay` gives a time get their name so much later than they begin; until then they are opaque.
+    pub(super) fn named_late(mut self, mut delay: impl FnMut(&CallStart) -> Option<u64>) -> Stream {
+        self.items.sort_by_key(|(at, _)| *at);
+        let mut late: BTreeMap<CallKey, (u64, Named)> = BTreeMap::new();
+        for (at, item) in &mut self.items {
+            let Item::Call(CallEvent::Start(start)) = item else { continue };
+            let Some(delay) = (start.protocol == Protocol::Grpc).then(|| delay(start)).flatten() else { continue };
+            let slot = Some(Slot { epoch: 0, entry: start.method.len() as u32 });
+            let evidence = "request shape".to_owned();
+            let named = CallStart { source: MethodSource::Inferred, slot, ..start.clone() };
+            let (request, response, end) = (None, None, None);
+            late.insert(start.key, (*at + delay, Named { start: named, request, response, end, evidence }));
+            let (service, method) = (String::new(), String::new());
+            *start = CallStart { service, method, source: MethodSource::Opaque, slot, ..start.clone() };
+        }
+        self.items.retain(|(at, item)| {
+            let Item::Call(event) = item else { return true };
+            let (CallEvent::Request { key, .. } | CallEvent::Response { key, .. } | CallEvent::End { key, .. }) = event
+            else {
+                return true;
+            };
+            let Some((_, named)) = late.get_mut(key).filter(|(when, _)| at <= when) else { return true };
+            match event.clone() {
+                CallEvent::Request { at, fields, .. } => named.request = Some((at, fields)),
+                CallEvent::Response { at, fields, .. } => named.response = Some((at, fields)),
+                CallEvent::End { at, ending, .. } => named.end = Some((at, ending)),
+                _ => {}
+            }
+            // An end is told of every call.
+            matches!(event, CallEvent::End { .. })
+        });
+        self.items.extend(late.into_values().map(|(at, named)| (at, Item::Call(CallEvent::Named(Box::new(named))))));
+        self
+    }
+
     /// Feeds all, in the order of time; finished traces, then those that are open.
     pub(super) fn feed(mut self, config: Config) -> Vec<Trace> {
         self.items.sort_by_key(|(at, _)| *at);
@@ -277,6 +316,16 @@ impl Stream {
             Update::Started(_) => None,
         });
         finished.chain(lifecycle.open()).collect()
+    }
+
+    /// The last that is known of each start.
+    pub(super) fn feed_last(self, config: Config) -> Vec<Trace> {
+        let mut last: Vec<Trace> = Vec::new();
+        for trace in self.feed(config) {
+            last.retain(|old| old.trace_id != trace.trace_id);
+            last.push(trace);
+        }
+        last
     }
 }
 

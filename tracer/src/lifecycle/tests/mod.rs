@@ -9,6 +9,7 @@ mod failures;
 mod identity;
 mod kinds;
 mod labels;
+mod late;
 mod limits;
 mod properties;
 mod queue;
