@@ -64,7 +64,7 @@ enum Message {
     Ready { dir: PathBuf, cgroup: String, containerd_pid: u32 },
     /// The reply to `restart`.
     Restarted { containerd_pid: u32 },
-    /// The reply to `kubelet`.
+    /// The reply to `kubelet` and `kill kubelet`.
     Kubelet { pid: u32 },
     /// What was asked for did not work.
     Failed { error: String },
@@ -165,13 +165,21 @@ impl Node {
         }
     }
 
-    /// Starts kubelet, or ends the one that runs with SIGKILL and starts another; it is healthy when this returns.
-    pub fn kubelet(&mut self) -> Result<u32> {
-        let commands = self.commands.as_mut().context("the node is down")?;
-        writeln!(commands, "kubelet")?;
+    /// Starts kubelet; it is healthy when this returns.
+    pub fn start_kubelet(&mut self) -> Result<u32> {
+        self.kubelet("kubelet").context("kubelet does not come up")
+    }
+
+    /// Ends kubelet with SIGKILL; its pods run on.
+    pub fn kill_kubelet(&mut self) -> Result<u32> {
+        self.kubelet("kill kubelet").context("kubelet does not end")
+    }
+
+    fn kubelet(&mut self, command: &str) -> Result<u32> {
+        writeln!(self.commands.as_mut().context("the node is down")?, "{command}")?;
         match self.reply()? {
             Message::Kubelet { pid } => Ok(pid),
-            Message::Failed { error } => bail!("kubelet does not come up: {error}"),
+            Message::Failed { error } => bail!(error),
             Message::Ready { .. } | Message::Restarted { .. } => bail!("the node's keeper answered out of turn"),
         }
     }

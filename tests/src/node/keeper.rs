@@ -119,14 +119,16 @@ fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Res
                 say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
             Ok(command) if command == "kubelet" => {
-                if let Some(running) = kubelet.take() {
-                    running.kill()?;
-                }
                 let started = match Kubelet::start(dir, cgroup, tools) {
                     Ok(started) => Message::Kubelet { pid: kubelet.insert(started).pid() },
                     Err(error) => Message::Failed { error: format!("{error:#}") },
                 };
                 say(&started)?;
+            }
+            Ok(command) if command == "kill kubelet" => {
+                let pid = kubelet.as_ref().map(Kubelet::pid).unwrap_or_default();
+                kubelet.take().map_or(Ok(()), Kubelet::kill)?;
+                say(&Message::Kubelet { pid })?;
             }
             Ok(command) => bail!("unknown command {command:?}"),
             Err(RecvTimeoutError::Timeout) => {

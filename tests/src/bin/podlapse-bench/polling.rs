@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) async fn main(args: &Args) -> Result<()> {
     ensure!(args.pods > 0 && args.probes <= args.pods, "there are no more probes than pods");
     let mut node = Node::start(Options::default())?;
-    node.kubelet()?;
+    node.start_kubelet()?;
     let mut watch = Watch::on(&node).await?;
     let start = Instant::now();
     for number in 0..args.pods {

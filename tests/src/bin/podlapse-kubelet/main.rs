@@ -51,7 +51,7 @@ async fn test(args: &Args) -> Result<bool> {
     let mut node = Node::start(Options::default())?;
     let (dir, cgroup) = (node.dir().to_path_buf(), node.cgroup().to_owned());
     log_each_call(&mut node)?;
-    node.kubelet()?;
+    node.start_kubelet()?;
     say("kubelet runs; starting pods");
     let mut watch = Watch::on(&node).await?;
     node.put_static_pod("old", &kubelet::web("old"))?;
@@ -129,14 +129,16 @@ async fn while_recorded(node: &mut Node, watch: &mut Watch, file: &Path) -> Resu
     let mut ctr = Tools::find(Containerd::default())?.ctr(&node.socket());
     ensure!(ctr.args(["containers", "ls"]).output()?.status.success(), "ctr cannot list containers");
     watch.inspect().await?;
-    secrets::a_pod_full_of_secrets(node).await?;
     // For its probes.
     tokio::time::sleep(Duration::from_secs(5)).await;
     say("the new pod goes, which takes kubelet a minute or two");
     node.remove_static_pod("fresh")?;
     watch.gone("fresh").await?;
     say("kubelet is killed and comes again, and so does a pod");
-    node.kubelet()?;
+    node.kill_kubelet()?;
+    // Not beside kubelet, which ends every pod that it does not know.
+    secrets::a_pod_full_of_secrets(node).await?;
+    node.start_kubelet()?;
     node.put_static_pod("after", &kubelet::web("after"))?;
     watch.running("after", 2).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
