@@ -64,6 +64,8 @@ enum Message {
     Ready { dir: PathBuf, cgroup: String, containerd_pid: u32 },
     /// The reply to `restart`.
     Restarted { containerd_pid: u32 },
+    /// The reply to `kill`.
+    Killed,
     /// The reply to `kubelet` and `kill kubelet`.
     Kubelet { pid: u32 },
     /// What was asked for did not work.
@@ -109,7 +111,7 @@ impl Node {
                 Ok(node)
             }
             Message::Failed { error } => bail!("the node does not come up: {error}"),
-            Message::Restarted { .. } | Message::Kubelet { .. } => bail!("the node's keeper answered out of turn"),
+            other => bail!("the node's keeper answered out of turn: {other:?}"),
         }
     }
 
@@ -151,7 +153,17 @@ impl Node {
         .context("containerd does not run")
     }
 
-    /// Ends containerd and starts it again; shims and containers stay.
+    /// Ends containerd with SIGKILL; shims and containers stay, and nobody listens on the socket.
+    pub fn kill_containerd(&mut self) -> Result<()> {
+        let commands = self.commands.as_mut().context("the node is down")?;
+        writeln!(commands, "kill")?;
+        match self.reply()? {
+            Message::Killed => Ok(()),
+            other => bail!("the node's keeper answered out of turn: {other:?}"),
+        }
+    }
+
+    /// Ends containerd, if it runs, and starts it again; shims and containers stay.
     pub fn restart_containerd(&mut self) -> Result<u32> {
         let commands = self.commands.as_mut().context("the node is down")?;
         writeln!(commands, "restart")?;
@@ -161,7 +173,7 @@ impl Node {
                 Ok(containerd_pid)
             }
             Message::Failed { error } => bail!("containerd does not come back: {error}"),
-            Message::Ready { .. } | Message::Kubelet { .. } => bail!("the node's keeper answered out of turn"),
+            other => bail!("the node's keeper answered out of turn: {other:?}"),
         }
     }
 
@@ -180,7 +192,7 @@ impl Node {
         match self.reply()? {
             Message::Kubelet { pid } => Ok(pid),
             Message::Failed { error } => bail!(error),
-            Message::Ready { .. } | Message::Restarted { .. } => bail!("the node's keeper answered out of turn"),
+            other => bail!("the node's keeper answered out of turn: {other:?}"),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::cri::CallEvent;
 use crate::ids::ConnId;
 use crate::lifecycle::Lifecycle;
-use crate::record::{Event, Record};
+use crate::record::{Event, Record, Role};
 use crate::trace::Trace;
 use crate::wire::{Decoder, Limits};
 
@@ -65,6 +65,9 @@ impl Engine {
             Event::Socket(socket) => self.decoder.socket(at, tgid, socket, &mut self.calls),
             Event::Exit(_) if self.lifecycle.is_runtime(tgid) => {
                 self.decoder.runtime_exited(tgid, at, &mut self.calls);
+            }
+            Event::Process(process) if process.role == Role::Runtime => {
+                self.decoder.runtime_found(tgid, at, &mut self.calls);
             }
             _ => {}
         }

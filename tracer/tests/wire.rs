@@ -403,7 +403,24 @@ fn a_runtime_that_ends_ends_its_calls() {
     assert_eq!(out.len(), 1);
     decoder.runtime_exited(RUNTIME, MonotonicNs(9), &mut out);
     decoder.runtime_exited(RUNTIME, MonotonicNs(10), &mut out);
-    assert!(matches!(&out[1..], [CallEvent::End { at: MonotonicNs(9), ending: Ending::ConnectionClosed, .. }]));
+    assert!(matches!(&out[1..], [CallEvent::End { at: MonotonicNs(9), ending: Ending::RuntimeRestarted, .. }]));
+}
+
+#[test]
+fn the_next_runtime_ends_the_calls_of_one_whose_end_was_not_seen() {
+    let mut t = Traffic::grpc();
+    t.read(&headers(1, START));
+    let (mut decoder, mut out) = (Decoder::default(), vec![]);
+    for (at, input) in &t.records {
+        match input {
+            Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
+            Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
+        }
+    }
+    decoder.runtime_found(RUNTIME, MonotonicNs(8), &mut out);
+    assert_eq!(out.len(), 1);
+    decoder.runtime_found(Tgid(101), MonotonicNs(9), &mut out);
+    assert!(matches!(&out[1..], [CallEvent::End { at: MonotonicNs(9), ending: Ending::RuntimeRestarted, .. }]));
 }
 
 #[test]

@@ -118,6 +118,10 @@ fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Res
                 containerd.wait_for_cri()?;
                 say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
+            Ok(command) if command == "kill" => {
+                containerd.kill()?;
+                say(&Message::Killed)?;
+            }
             Ok(command) if command == "kubelet" => {
                 let started = match Kubelet::start(dir, cgroup, tools) {
                     Ok(started) => Message::Kubelet { pid: kubelet.insert(started).pid() },
@@ -231,7 +235,16 @@ impl Daemon {
         })
     }
 
+    fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     fn end(mut self) -> Result<()> {
+        if self.child.try_wait()?.is_some() {
+            return Ok(());
+        }
         // Ended already is as good.
         let _ = kill_process(self.pid(), Signal::TERM);
         let deadline = Instant::now() + PATIENCE;

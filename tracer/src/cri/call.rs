@@ -127,6 +127,8 @@ pub enum Ending {
     ResetByServer(u32),
     /// The connection ended first.
     ConnectionClosed,
+    /// The runtime's process ended first, and with it the connection.
+    RuntimeRestarted,
 }
 
 /// An event of a call, in wire order for its connection; only [`CallEvent::Named`] comes later than what it tells of.

@@ -421,6 +421,7 @@ fn ended(ending: &Ending) -> Option<&'static str> {
         Ending::ResetByClient(_) => Some("reset_by_client"),
         Ending::ResetByServer(_) => Some("reset_by_server"),
         Ending::ConnectionClosed => Some("connection_closed"),
+        Ending::RuntimeRestarted => Some("runtime_restarted"),
     }
 }
 

@@ -97,6 +97,7 @@ impl Call {
             Ending::ResetByClient(code) => bad("client_cancel", &format!("reset by the client (HTTP/2 error {code})")),
             Ending::ResetByServer(code) => bad("server_reset", &format!("reset by the server (HTTP/2 error {code})")),
             Ending::ConnectionClosed => bad("connection_closed", "the connection ended before the reply"),
+            Ending::RuntimeRestarted => bad("runtime_restarted", "the runtime's process ended before the reply"),
         })
     }
 }

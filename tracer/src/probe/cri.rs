@@ -14,6 +14,10 @@ use tonic::{Code, Status};
 /// Longest wait for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often a runtime that is coming up is asked again, and after what pause.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// What the runtime calls itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
@@ -51,6 +55,20 @@ pub enum VersionError {
 /// Why there is no answer.
 pub async fn version(socket: &Path) -> Result<Version, VersionError> {
     tokio::time::timeout(PATIENCE, ask(socket)).await.unwrap_or(Err(VersionError::Silent))
+}
+
+/// Asks a runtime that has just begun to listen: it may need a moment more.
+///
+/// # Errors
+/// As [`version`].
+pub(crate) async fn version_of_new(socket: &Path) -> Result<Version, VersionError> {
+    for _ in 0..TRIES {
+        if let Ok(version) = version(socket).await {
+            return Ok(version);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    version(socket).await
 }
 
 async fn ask(socket: &Path) -> Result<Version, VersionError> {

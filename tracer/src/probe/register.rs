@@ -5,10 +5,11 @@
 //! pidfd, so this works from any pid namespace that sees the runtime.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use aya::maps::MapError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::PidfdGetfdFlags;
 use tracer_ebpf::role;
@@ -25,12 +26,22 @@ use crate::record::{Event, Process, Record, Role, Socket, SocketOp, socket_name}
 const NO_EXIST: u64 = 1;
 
 /// A watched runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Runtime {
     /// Its pid.
     pub(crate) pid: u32,
     /// The kernel's own number for it.
-    pub(crate) tgid: u32,
+    tgid: u32,
+    /// Names it for good, whatever becomes of its number.
+    pidfd: OwnedFd,
+}
+
+impl Runtime {
+    /// Whether it has ended: its pidfd is readable then (pidfd_open(2)).
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
 }
 
 /// Makes podlapse known to the programs: from then on pids can be translated.
@@ -70,26 +81,28 @@ pub(crate) fn runtime(
     track(loaded, tgid, shared::Tracked { role: role::RUNTIME, flags: 0, pid, mnt })?;
     let mut watched = loader::array::<u32>(&mut loaded.ebpf, map::RUNTIME)?;
     watched.set(0, tgid, 0).map_err(|source| ProbeError::Map { name: map::RUNTIME, source })?;
+    forget_others(loaded, tgid)?;
     let mut records = vec![process(proc, at, pid, Role::Runtime)];
+    let mut followed = HashSet::from([pid]);
     for (pid, role) in others(proc, pid, mnt) {
         // One that has ended meanwhile is no loss.
         let Ok(pidfd) = sockets::pidfd(pid) else { continue };
         let Ok(tgid) = kernel_tgid(loaded, pidfd.as_fd(), pid, role::OTHER) else { continue };
-        let record = process(proc, at, pid, role);
-        let Event::Process(it) = &record.event else { continue };
-        let container = it.namespaces.mnt != mnt;
+        let container = proc.namespaces(pid).mnt != mnt;
         let entry = shared::Tracked {
             role: if role == Role::Shim { role::SHIM } else { role::OTHER },
             flags: if container { tracked_flag::CONTAINER } else { 0 },
             pid,
             mnt,
         };
-        track(loaded, tgid, entry)?;
-        records.push(record);
+        followed.insert(pid);
+        // One that the programs follow already has been told: at its clone, or beside a runtime before this one.
+        if track(loaded, tgid, entry)? {
+            records.push(process(proc, at, pid, role));
+        }
     }
-    let runtime = Runtime { pid, tgid };
-    let sockets = descriptors(loaded, proc, pidfd.as_fd(), runtime)?;
-    let followed: HashSet<u32> = records.iter().map(|record| record.tgid.0).collect();
+    let runtime = Runtime { pid, tgid, pidfd };
+    let sockets = descriptors(loaded, proc, &runtime)?;
     for peer in sockets.iter().filter_map(|socket| socket.peer).filter(|peer| !followed.contains(&peer.0)) {
         client(loaded, peer.0);
     }
@@ -109,18 +122,22 @@ pub(crate) fn client(loaded: &mut Loaded, pid: u32) {
     }
 }
 
-/// Forgets the descriptors of a runtime that has ended; its number may one day be another's.
-pub(crate) fn forget(loaded: &mut Loaded, runtime: Runtime) -> Result<(), ProbeError> {
+/// Forgets the descriptors of runtimes that have ended; their numbers may one day be others'.
+fn forget_others(loaded: &mut Loaded, tgid: u32) -> Result<(), ProbeError> {
     let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
-    let keys: Vec<u64> = fds.keys().flatten().filter(|key| key >> 32 == u64::from(runtime.tgid)).collect();
+    let keys: Vec<u64> = fds.keys().flatten().filter(|key| key >> 32 != u64::from(tgid)).collect();
     let mut ids = Vec::new();
     for key in keys {
         ids.extend(fds.get(&key, 0).map(|Plain(fd)| fd.id));
         let _ = fds.remove(&key);
     }
     let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
-    for id in ids {
-        let _ = conns.remove(&id);
+    for id in &ids {
+        let _ = conns.remove(id);
+    }
+    let mut paths = loader::hash::<u64, Plain<shared::Path>>(&mut loaded.ebpf, map::PATHS)?;
+    for id in &ids {
+        let _ = paths.remove(id);
     }
     Ok(())
 }
@@ -144,17 +161,22 @@ fn kernel_tgid(loaded: &mut Loaded, pidfd: BorrowedFd<'_>, pid: u32, role: u32) 
     Err(ProbeError::Runtime { pid, what })
 }
 
-fn track(loaded: &mut Loaded, tgid: u32, entry: shared::Tracked) -> Result<(), ProbeError> {
+/// False: the programs followed it already.
+fn track(loaded: &mut Loaded, tgid: u32, entry: shared::Tracked) -> Result<bool, ProbeError> {
     let mut tracked = loader::hash::<u32, Plain<shared::Tracked>>(&mut loaded.ebpf, map::TRACKED)?;
     let flags = if entry.role == role::RUNTIME { 0 } else { NO_EXIST };
     match tracked.insert(tgid, Plain(entry), flags) {
-        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => Ok(()),
-        result => result.map_err(|source| ProbeError::Map { name: map::TRACKED, source }),
+        Ok(()) => Ok(true),
+        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => Ok(false),
+        Err(source) => Err(ProbeError::Map { name: map::TRACKED, source }),
     }
 }
 
 /// A process that binds this path, in that mount namespace, is the runtime: at once, not at the next look.
-fn watch(loaded: &mut Loaded, socket: &Path, mnt: u32) -> Result<(), ProbeError> {
+///
+/// # Errors
+/// [`ProbeError::Map`].
+pub(crate) fn watch(loaded: &mut Loaded, socket: &Path, mnt: u32) -> Result<(), ProbeError> {
     let Some(name) = sun_path(socket.as_os_str().as_encoded_bytes(), 0) else { return Ok(()) };
     let mut watched = loader::hash::<Plain<shared::Path>, u32>(&mut loaded.ebpf, map::WATCHED)?;
     watched.insert(Plain(name), mnt, 0).map_err(|source| ProbeError::Map { name: map::WATCHED, source })
@@ -200,19 +222,14 @@ pub(crate) fn is_shim(argv0: &str) -> bool {
 }
 
 /// Puts the runtime's unix stream sockets under watch.
-fn descriptors(
-    loaded: &mut Loaded,
-    proc: &Proc,
-    pidfd: BorrowedFd<'_>,
-    runtime: Runtime,
-) -> Result<Vec<Socket>, ProbeError> {
+fn descriptors(loaded: &mut Loaded, proc: &Proc, runtime: &Runtime) -> Result<Vec<Socket>, ProbeError> {
     let pid = runtime.pid;
     let wrong = |what: String| ProbeError::Runtime { pid, what };
     let list = proc.sockets(pid).map_err(|error| wrong(format!("cannot list its descriptors: {error}")))?;
     let mut sockets = Vec::new();
     let mut ids: HashMap<u64, u64> = HashMap::new();
     for (fd, inode) in list {
-        let found = match sockets::examine(pidfd, fd, inode) {
+        let found = match sockets::examine(&runtime.pidfd, fd, inode) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
             Err(Errno::PERM) => return Err(wrong("pidfd_getfd is not permitted (CAP_SYS_PTRACE)".to_owned())),
@@ -254,7 +271,7 @@ fn descriptors(
 }
 
 /// Enters one descriptor; false when the programs knew it already.
-fn enter(loaded: &mut Loaded, runtime: Runtime, found: &Found, id: u64) -> Result<bool, ProbeError> {
+fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Result<bool, ProbeError> {
     let kind = match found.kind {
         Kind::Listener => {
             if let Some(name) = sun_path(&found.name, found.name.len() as u32) {

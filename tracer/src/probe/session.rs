@@ -91,7 +91,9 @@ impl Session {
     pub async fn attach(options: Options) -> Result<Session, ProbeError> {
         privileges::check()?;
         // Before the programs: with no runtime there is nothing to attach for.
-        let socket = find(options.socket).await?;
+        let (socket, listener) = find(options.socket).await?;
+        let proc = Proc::default();
+        let mnt = proc.namespaces(listener).mnt;
         let mut loaded = loader::load_for_tracing()?;
         let rings = Rings::take(&mut loaded.ebpf)?;
         let start = Instant::now();
@@ -100,7 +102,7 @@ impl Session {
             loaded,
             rings,
             merge: Merge::default(),
-            proc: Proc::default(),
+            proc,
             socket,
             bootstrap: options.bootstrap,
             runtime: None,
@@ -115,12 +117,23 @@ impl Session {
             news: Vec::new(),
         };
         let at = now();
-        let found = session.register(at, true)?;
-        let version = cri::version(&session.socket).await;
-        // The engine must know whose call that was before it sees its bytes: the records before it are older.
-        session.answer(at, version);
+        let mut found = vec![register::myself(&mut session.loaded, &session.proc, at)?];
+        // A runtime that comes from now on, be it in the middle of this, is known by its bind.
+        register::watch(&mut session.loaded, &session.socket, mnt)?;
+        match session.register(at) {
+            Ok(runtime) => {
+                found.extend(runtime);
+                let version = cri::version(&session.socket).await;
+                session.answer(at, version);
+            }
+            Err(error) if session.went_away(&error) => {
+                session.node(at, cri::Version::default());
+                session.wait_for_another("went away while podlapse attached");
+            }
+            Err(error) => return Err(error),
+        }
         session.merge.extend(found);
-        session.mark(mark::ATTACHED);
+        session.attached();
         Ok(session)
     }
 
@@ -136,17 +149,22 @@ impl Session {
             self.next_look = Instant::now() + LOOK;
             // What is older than this and written by now is in the rings: time first, then the drain.
             let until = MonotonicNs(now().0.saturating_sub(WINDOW_NS));
+            // Its exit is in the rings by then, unless they were full.
+            let ended = self.runtime.as_ref().is_some_and(Runtime::has_ended);
             self.drain();
             self.listed();
+            if let Some(pid) = self.runtime.take_if(|_| ended).map(|runtime| runtime.pid) {
+                self.wait_for_another(&format!("process {pid} ended"));
+            }
             if self.runtime.is_none() && Instant::now() >= self.next_search {
                 self.next_search = Instant::now() + SEARCH;
                 // Not there yet, or going again: the next look will tell.
-                if let Ok(found) = self.register(now(), false) {
+                if let Ok(found) = self.register(now()) {
                     self.news.push(format!("the runtime is back, as process {}", self.runtime_pid));
                     self.merge.extend(found);
                     let socket = self.socket.clone();
-                    self.asking = Some(tokio::spawn(async move { cri::version(&socket).await }));
-                    self.mark(mark::ATTACHED);
+                    self.asking = Some(tokio::spawn(async move { cri::version_of_new(&socket).await }));
+                    self.attached();
                 }
             }
             let tick = Instant::now() >= self.next_tick;
@@ -221,8 +239,7 @@ impl Session {
 
     fn drain(&mut self) {
         self.loaded.lines.flush();
-        let (merge, runtime) = (&mut self.merge, self.runtime);
-        let mut ended = false;
+        let merge = &mut self.merge;
         let mut clients = Vec::new();
         self.rings.drain(|record| {
             // A shim's connection is to the other socket, and its mounts are followed anyhow.
@@ -231,17 +248,34 @@ impl Session {
             {
                 clients.push(peer.0);
             }
-            let is_runtime = runtime.is_some_and(|runtime| record.tgid == Tgid(runtime.pid));
-            ended |= is_runtime && matches!(record.event, Event::Exit(_));
             merge.push(record);
         });
         clients.into_iter().for_each(|pid| register::client(&mut self.loaded, pid));
-        if let (true, Some(runtime)) = (ended, self.runtime) {
-            // A map that cannot be read now will fail the next registration, which says so.
-            let _ = register::forget(&mut self.loaded, runtime);
-            self.runtime = None;
-            let (pid, socket) = (runtime.pid, self.socket.display());
-            self.news.push(format!("the runtime's process {pid} ended; waiting for one that listens on {socket}"));
+    }
+
+    /// The runtime is gone.
+    fn wait_for_another(&mut self, why: &str) {
+        self.listing = JoinSet::new();
+        self.news.push(format!("the runtime's {why}; waiting for one that listens on {}", self.socket.display()));
+    }
+
+    /// Whether a runtime could not be watched because it is not there any more.
+    fn went_away(&self, error: &ProbeError) -> bool {
+        match error {
+            ProbeError::Socket { .. } => true,
+            ProbeError::Runtime { pid, .. } => sockets::listener(&self.socket).ok() != Some(*pid),
+            _ => false,
+        }
+    }
+
+    /// All that there was is in the records; what exists is asked for.
+    fn attached(&mut self) {
+        self.mark(mark::ATTACHED);
+        if let Some(runtime) = &self.runtime {
+            let (sender, listed) = mpsc::channel(LISTED);
+            self.listing = JoinSet::new();
+            self.listing.spawn(pods::list_existing(self.socket.clone(), runtime.pid, self.bootstrap, sender));
+            self.listed = Some(listed);
         }
     }
 
@@ -253,19 +287,12 @@ impl Session {
     }
 
     /// Watches the runtime that listens now; what there is already, as records.
-    fn register(&mut self, at: MonotonicNs, first: bool) -> Result<Vec<Record>, ProbeError> {
+    fn register(&mut self, at: MonotonicNs) -> Result<Vec<Record>, ProbeError> {
         let mut records = vec![clock_at(at)];
-        if first {
-            records.push(register::myself(&mut self.loaded, &self.proc, at)?);
-        }
         let (runtime, found) = register::runtime(&mut self.loaded, &self.proc, &self.socket, at)?;
         records.extend(found);
         self.runtime_pid = runtime.pid;
         self.runtime = Some(runtime);
-        let (sender, listed) = mpsc::channel(LISTED);
-        self.listing = JoinSet::new();
-        self.listing.spawn(pods::list_existing(self.socket.clone(), runtime.pid, self.bootstrap, sender));
-        self.listed = Some(listed);
         Ok(records)
     }
 
@@ -316,19 +343,19 @@ impl Session {
     }
 }
 
-/// The socket to watch: the named one, or the first candidate whose runtime answers a CRI call, or that answers at all.
-async fn find(named: Option<PathBuf>) -> Result<PathBuf, ProbeError> {
+/// The socket to watch, and who listens there: the named one, or the first candidate whose runtime answers a CRI call, or that answers at all.
+async fn find(named: Option<PathBuf>) -> Result<(PathBuf, u32), ProbeError> {
     if let Some(path) = named {
         // The programs compare the path that the runtime binds: without links and dots it is the same.
         let path = std::fs::canonicalize(&path).unwrap_or(path);
-        return sockets::listener(&path).map(|_| path);
+        return sockets::listener(&path).map(|pid| (path, pid));
     }
     let mut alive = Vec::new();
     let mut invisible = None;
     for path in sockets::candidates() {
         match sockets::listener(&path) {
-            Ok(_) if cri::version(&path).await.is_ok() => return Ok(path),
-            Ok(_) => alive.push(path),
+            Ok(pid) if cri::version(&path).await.is_ok() => return Ok((path, pid)),
+            Ok(pid) => alive.push((path, pid)),
             Err(error @ ProbeError::Invisible { .. }) => invisible = Some(error),
             Err(_) => {}
         }

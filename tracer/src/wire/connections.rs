@@ -2,7 +2,7 @@
 //!
 //! A connection's identity never comes again; a descriptor does, so a closed or reused one ends what it named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::session::Session;
 use crate::ids::{ConnId, Tgid};
@@ -103,6 +103,11 @@ impl Connections {
         }
         let id = *self.open.iter().min_by_key(|(_, connection)| connection.used)?.0;
         self.remove(id).map(|connection| (id, connection))
+    }
+
+    /// The processes whose connections are open.
+    pub(super) fn owners(&self) -> BTreeSet<Tgid> {
+        self.open.values().map(|connection| connection.owner).collect()
     }
 
     /// A process ended: gives the next connection that ended with it.

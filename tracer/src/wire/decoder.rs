@@ -99,7 +99,14 @@ impl Decoder {
     /// A watched process ended, and with it its descriptors.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
         while let Some(ended) = self.connections.exited(tgid) {
-            self.ended(Some(ended), at, &Ending::ConnectionClosed, out);
+            self.ended(Some(ended), at, &Ending::RuntimeRestarted, out);
+        }
+    }
+
+    /// That process is the runtime from now on: one before it has ended, also where its end was not seen.
+    pub fn runtime_found(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
+        for other in self.connections.owners().into_iter().filter(|owner| *owner != tgid) {
+            self.runtime_exited(other, at, out);
         }
     }
 
@@ -242,6 +249,12 @@ impl Redactor {
     /// A watched process ended.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs) {
         self.decoder.runtime_exited(tgid, at, &mut self.events);
+        self.events.clear();
+    }
+
+    /// That process is the runtime from now on.
+    pub fn runtime_found(&mut self, tgid: Tgid, at: MonotonicNs) {
+        self.decoder.runtime_found(tgid, at, &mut self.events);
         self.events.clear();
     }
 }

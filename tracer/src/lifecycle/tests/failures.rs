@@ -251,22 +251,36 @@ fn the_runtime_restarts_in_the_middle() {
     network(&mut s, &pod);
     s = s.without(|at, _| at > 24_000);
     s.exit(24_000, RUNTIME, 2);
-    s.end_call(24_000, key, Ending::ConnectionClosed);
+    s.end_call(24_000, key, Ending::RuntimeRestarted);
     check(
         s,
         expect![[r#"
             failed default/web total 24000 named 800
-              sandbox (RunPodSandbox) 0..24000 self 2290 ended=connection_closed *
+              sandbox (RunPodSandbox) 0..24000 self 2290 ended=runtime_restarted *
                 sandbox.netns (network namespace) 1000..1700 self 700 *
                 sandbox.cni (CNI) 2990..24000 self 0 *
                   sandbox.cni.loopback 2990..6000 self 100 pid 1001 *
                   sandbox.cni.bridge 3090..24000 self 16900 pid 1002 *
                     sandbox.cni.host-local 19990..24000 self 4010 pid 1003 *
             sandbox 1a pid ? shim ?
-            verdict sandbox.cni.host-local / connection_closed: the connection ended before the reply
+            verdict sandbox.cni.host-local / runtime_restarted: the runtime's process ended before the reply
             quality lost 0 undecoded 0 notes ["runtime_restarted"]
         "#]],
     );
+}
+
+#[test]
+fn the_client_is_gone() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    let key = s.begin_call(0, "RunPodSandbox", &pod.request());
+    network(&mut s, &pod);
+    s = s.without(|at, _| at > 24_000);
+    s.end_call(24_000, key, Ending::ConnectionClosed);
+    let traces = s.feed(Config::default());
+    let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str()));
+    assert_eq!(verdict, Some(("sandbox.cni.host-local", "connection_closed")));
+    assert!(traces[0].quality.notes.is_empty(), "{:?}", traces[0].quality);
 }
 
 #[test]
