@@ -1,0 +1,58 @@
+//! Other clients on the traced socket: their payload stays in the kernel once podlapse knows what they are.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use ::podlapse::ids::ConnId;
+use ::podlapse::record::Event;
+use ::podlapse::recording::Reader;
+use anyhow::{Context, Result, ensure};
+use podlapse_tests::cri::{Container, Pod};
+use podlapse_tests::tools::{Containerd, Tools};
+use podlapse_tests::{Cri, Node, Options, image, podlapse, trace};
+
+const BALLAST: u64 = 64 << 20;
+
+#[tokio::test]
+async fn an_image_import_over_the_traced_socket() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let archive = node.dir().join("ballast.tar");
+    image::write_random(&archive, "localhost/podlapse-ballast:1", BALLAST as usize, 1)?;
+    let file = node.dir().join("import.plr");
+    let path = file.to_str().context("the recording's path is not UTF-8")?;
+    let podlapse = podlapse::attach(&node, &["record", path], &["--containers", "1", "-o", "json"])?;
+
+    let tools = Tools::find(Containerd::default())?;
+    let mut ctr = Command::new("ctr");
+    ctr.env("PATH", tools.path()).env("LD_LIBRARY_PATH", tools.library_path());
+    ctr.arg("-a").arg(node.socket()).args(["-n", "k8s.io", "images", "import"]).arg(&archive);
+    let import = ctr.output().context("cannot run ctr")?;
+    ensure!(import.status.success(), "ctr: {}", String::from_utf8_lossy(&import.stderr));
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("after", "default")?.on_node(node.cgroup());
+    let started = cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let ended = podlapse.wait(Duration::from_secs(90))?;
+    let (traces, stderr) = (ended.traces()?, ended.stderr);
+    ensure!(ended.status.success(), "podlapse ended with {}:\n{stderr}", ended.status);
+
+    ensure!(traces.len() == 1, "{} traces", traces.len());
+    trace::sound(&traces[0])?;
+    ensure!(traces[0]["outcome"] == "complete", "{}", traces[0]["quality"]);
+    trace::belongs(&traces[0], &started)?;
+
+    let mut payload: BTreeMap<ConnId, u64> = BTreeMap::new();
+    let mut reader = Reader::open(&file)?;
+    while let Some(record) = reader.read()? {
+        if let Event::Bytes(bytes) = &record.event {
+            *payload.entry(bytes.conn).or_default() += bytes.data.len() as u64;
+        }
+    }
+    let total: u64 = payload.values().sum();
+    println!("{total} bytes crossed the ring while {BALLAST} were imported: {stderr}");
+    // What crosses is what came before podlapse looked at the first of it.
+    ensure!(total < BALLAST / 4, "{total} bytes crossed the ring: {payload:?}");
+    let said = format!("{total} bytes off the runtime's sockets; connections of other clients that were muted: 1");
+    ensure!(stderr.contains(&said), "{stderr}");
+    node.stop()
+}
