@@ -1,4 +1,5 @@
-//! Payload of watched sockets: exits of read, write, writev (kernel: `fs/read_write.c`).
+//! Payload of watched sockets: exits of read, write, writev (kernel: `fs/read_write.c`), and what they share with
+//! `trampolines`.
 //!
 //! One record a buffer, in a slot of the smallest size class that holds it.
 
@@ -14,7 +15,25 @@ use crate::maps::{self, BYTES, CONNS, SPECS};
 use crate::ring::{self, Slot};
 
 /// Buffers of a vectored call that are read; what the others hold is a gap.
-const VECTORS: u64 = 4;
+pub(crate) const VECTORS: u64 = 8;
+
+/// A call on a watched connection that moved bytes.
+pub(crate) struct Moved {
+    pub(crate) conn: u64,
+    /// See `direction`.
+    pub(crate) direction: u32,
+    /// -1: unknown.
+    pub(crate) fd: i32,
+    pub(crate) enter: u64,
+    /// The buffer; with `vectors`, that many `struct iovec`s.
+    pub(crate) from: u64,
+    pub(crate) vectors: u64,
+    /// Bytes of the buffer, or of the first one, that had been used before.
+    pub(crate) skip: u64,
+    /// How many bytes, more than 0.
+    pub(crate) len: u64,
+}
+
 /// One buffer on its way to the ring.
 struct Piece {
     conn: u64,
@@ -33,7 +52,7 @@ struct Piece {
 pub(crate) fn io_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
     if maps::is_runtime((id >> 32) as u32) {
-        moved(&ctx, id);
+        returned(&ctx, id);
     }
     0
 }
@@ -43,66 +62,74 @@ pub(crate) fn io_exit(ctx: TracePointContext) -> u32 {
 pub(crate) fn write_exit(ctx: TracePointContext) -> u32 {
     let id = kernel::pid_tgid();
     if maps::is_runtime((id >> 32) as u32) {
-        moved(&ctx, id);
-        return 0;
-    }
-    let Some(call) = maps::take_call(id, kernel::nr(&ctx)) else { return 0 };
-    if call.kind == fd_kind::CGROUP || call.kind == fd_kind::LABEL {
-        cgroup_files::written(&call, kernel::ret(&ctx));
+        returned(&ctx, id);
+    } else {
+        cgroup_files::returned(&ctx, id);
     }
     0
 }
 
 #[inline(always)]
-fn moved(ctx: &TracePointContext, id: u64) {
+fn returned(ctx: &TracePointContext, id: u64) {
     let nr = kernel::nr(ctx);
     let Some(call) = maps::take_call(id, nr) else { return };
     let Some(spec) = SPECS.get(nr) else { return };
-    if spec.class != class::IO {
-        return;
-    }
-    let (way, shape) = (spec.code & 1, spec.code >> 1);
     let ret = kernel::ret(ctx);
-    if call.kind != fd_kind::CONNECTION || ret <= 0 {
+    if spec.class != class::IO || call.kind != fd_kind::CONNECTION || ret <= 0 {
         return;
     }
-    let Some(conn) = CONNS.get_ptr_mut(call.id) else { return };
-    let moved = ret as u64;
+    let (direction, shape) = (spec.code & 1, spec.code >> 1);
+    moved::<false>(&Moved {
+        conn: call.id,
+        direction,
+        fd: call.args[0] as i32,
+        enter: call.enter,
+        from: call.args[1],
+        vectors: if shape == shape::BUFFER { 0 } else { call.args[2] },
+        skip: 0,
+        len: ret as u64,
+    });
+}
+
+/// Sends what was moved, and counts it. `KERNEL`: that is where the `struct iovec`s are.
+#[inline(always)]
+pub(crate) fn moved<const KERNEL: bool>(it: &Moved) {
+    let Some(conn) = CONNS.get_ptr_mut(it.conn) else { return };
     let now = ring::now();
     let mut piece = Piece {
-        conn: call.id,
+        conn: it.conn,
         offset: 0,
         ktime: now,
-        other: call.enter,
-        fd: call.args[0] as i32,
-        direction: way,
-        from: call.args[1],
-        len: moved,
+        other: it.enter,
+        fd: it.fd,
+        direction: it.direction,
+        from: it.from + it.skip,
+        len: it.len,
         who: ring::whoami(),
     };
     // SAFETY: plain words; reads of one socket follow each other, and so do writes, so each direction has one writer.
     unsafe {
-        if way == direction::OUT {
-            (piece.ktime, piece.other) = (call.enter, now);
+        if it.direction == direction::OUT {
+            (piece.ktime, piece.other) = (it.enter, now);
             piece.offset = (*conn).offset[1];
-            (*conn).offset[1] = piece.offset + moved;
+            (*conn).offset[1] = piece.offset + it.len;
         } else {
             piece.offset = (*conn).offset[0];
-            (*conn).offset[0] = piece.offset + moved;
+            (*conn).offset[0] = piece.offset + it.len;
         }
     }
-    if shape == shape::BUFFER {
+    if it.vectors == 0 {
         emit(&piece);
         return;
     }
-    let (mut vector, count) = (call.args[1], call.args[2]);
-    let mut left = moved;
+    let (mut vector, mut skip, mut left) = (it.from, it.skip, it.len);
     for i in 0..VECTORS {
-        if i >= count || left == 0 {
+        if i >= it.vectors || left == 0 {
             break;
         }
-        let [from, len]: [u64; 2] = kernel::read_user(vector);
-        piece.from = from;
+        let [from, len]: [u64; 2] = if KERNEL { kernel::read(vector) } else { kernel::read_user(vector) };
+        let len = if len > skip { len - skip } else { 0 };
+        piece.from = from + skip;
         piece.len = if len < left { len } else { left };
         if piece.len > 0 {
             emit(&piece);
@@ -110,6 +137,7 @@ fn moved(ctx: &TracePointContext, id: u64) {
         piece.offset += piece.len;
         left -= piece.len;
         vector += 16;
+        skip = 0;
     }
 }
 

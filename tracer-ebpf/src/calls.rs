@@ -11,7 +11,7 @@ use tracer_ebpf::{counter, socket_op};
 
 use crate::cgroup_files;
 use crate::kernel;
-use crate::maps::{self, CALLS, CLIENTS, Call, FDS, SPECS, TRACKED};
+use crate::maps::{self, CALLS, CLIENTS, CONNS, Call, FDS, SPECS, TRACKED};
 use crate::ring;
 
 /// read, writev, accept, accept4, listen, dup, dup2, dup3: of the runtime.
@@ -32,21 +32,34 @@ pub(crate) fn write_enter(ctx: TracePointContext) -> u32 {
     let tgid = (id >> 32) as u32;
     if maps::is_runtime(tgid) {
         watched(&ctx, id);
-        return 0;
+    } else {
+        file_written(&ctx, id);
     }
+    0
+}
+
+/// write, where the runtime's own bytes are told by trampolines.
+#[tracepoint]
+pub(crate) fn file_write_enter(ctx: TracePointContext) -> u32 {
+    file_written(&ctx, kernel::pid_tgid());
+    0
+}
+
+#[inline(always)]
+fn file_written(ctx: &TracePointContext, id: u64) {
+    let tgid = (id >> 32) as u32;
     let kind = if maps::is_manager(tgid) {
-        if cgroup_files::is_of_pod(kernel::arg::<0>(&ctx)) { fd_kind::CGROUP } else { 0 }
+        if cgroup_files::is_of_pod(kernel::arg::<0>(ctx)) { fd_kind::CGROUP } else { 0 }
     } else if is_helper(tgid) {
-        cgroup_files::kind_of(kernel::arg::<0>(&ctx))
+        cgroup_files::kind_of(kernel::arg::<0>(ctx))
     } else {
         0
     };
     if kind != 0
-        && let Some(spec) = SPECS.get(kernel::nr(&ctx))
+        && let Some(spec) = SPECS.get(kernel::nr(ctx))
     {
-        begin(&ctx, id, 0, kind, spec);
+        begin(ctx, id, 0, kind, spec);
     }
-    0
 }
 
 /// connect, of the runtime; bind, of anybody, for a new runtime shows itself by the path that it binds.
@@ -103,9 +116,12 @@ fn watched(ctx: &TracePointContext, id: u64) {
     // SAFETY: entries are replaced, not changed in place.
     let Some(fd) = (unsafe { FDS.get(key) }) else { return };
     let (conn, kind) = (fd.id, fd.kind);
-    if let Some(spec) = SPECS.get(kernel::nr(ctx)) {
-        begin(ctx, id, conn, kind, spec);
+    let Some(spec) = SPECS.get(kernel::nr(ctx)) else { return };
+    // No payload is wanted of a muted connection.
+    if spec.class == class::IO && CONNS.get_ptr(conn).is_none() {
+        return;
     }
+    begin(ctx, id, conn, kind, spec);
 }
 
 #[inline(always)]

@@ -6,6 +6,8 @@
 //! (`fs/proc/base.c`, `proc_pid_attr_write`): without the value.
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user};
+use aya_ebpf::macros::tracepoint;
+use aya_ebpf::programs::TracePointContext;
 use tracer_ebpf::shared::fd_kind;
 use tracer_ebpf::shared::offset::*;
 use tracer_ebpf::{CgroupWrite, MAX_VALUE, counter, kind};
@@ -75,9 +77,24 @@ fn start_of_name(dentry: u64) -> u64 {
     kernel::read(kernel::member::<u64, DENTRY_NAME>(dentry))
 }
 
+/// Exit of write where the runtime's own bytes are told by trampolines.
+#[tracepoint]
+pub(crate) fn file_write_exit(ctx: TracePointContext) -> u32 {
+    returned(&ctx, kernel::pid_tgid());
+    0
+}
+
 /// A cgroup file or a security attribute was written, or not: the exit of the write.
 #[inline(always)]
-pub(crate) fn written(call: &Call, ret: i64) {
+pub(crate) fn returned(ctx: &TracePointContext, id: u64) {
+    let Some(call) = maps::take_call(id, kernel::nr(ctx)) else { return };
+    if call.kind == fd_kind::CGROUP || call.kind == fd_kind::LABEL {
+        written(&call, kernel::ret(ctx));
+    }
+}
+
+#[inline(always)]
+fn written(call: &Call, ret: i64) {
     let file = kernel::file(call.args[0] & 0xffff_ffff);
     if file == 0 {
         return;

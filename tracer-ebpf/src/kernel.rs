@@ -180,3 +180,12 @@ pub(crate) fn file(fd: u64) -> u64 {
     }
     read(member::<u64, FDT_FD>(table) + fd * 8)
 }
+
+/// The `struct sock` of a socket's `struct file`; 0: none.
+#[inline(always)]
+pub(crate) fn sock_of(file: u64) -> u64 {
+    if file == 0 {
+        return 0;
+    }
+    member::<u64, SOCKET_SK>(member::<u64, FILE_PRIVATE>(file))
+}

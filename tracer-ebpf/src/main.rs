@@ -42,6 +42,8 @@ mod sockets;
 mod syscalls;
 #[cfg(target_arch = "bpf")]
 mod tcp;
+#[cfg(target_arch = "bpf")]
+mod trampolines;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

@@ -11,7 +11,7 @@ pub mod map {
     pub const FINDER_KEY: &str = "FINDER_KEY";
     /// Array with one [`super::Myself`].
     pub const MYSELF: &str = "MYSELF";
-    /// Array with one [`super::Found`]: the answer to the last question.
+    /// Array with one [`super::Found`]: the answer to the last question; before [`super::ASK_SOCKET`], the connection.
     pub const FOUND: &str = "FOUND";
     /// Array with one `u32`: kernel tgid of the runtime whose sockets are watched; 0: none.
     pub const RUNTIME: &str = "RUNTIME";
@@ -23,8 +23,10 @@ pub mod map {
     pub const CLIENTS: &str = "CLIENTS";
     /// Hash: [`super::fd_key`] to [`super::Fd`].
     pub const FDS: &str = "FDS";
-    /// Hash: connection to [`super::Conn`].
+    /// Hash: connection to [`super::Conn`]; of a connection without an entry (a muted one) no payload is sent.
     pub const CONNS: &str = "CONNS";
+    /// Hash: address of a connection's `struct sock` to the connection; stays in the kernel.
+    pub const SOCKS: &str = "SOCKS";
     /// Hash: listener to [`super::Path`].
     pub const PATHS: &str = "PATHS";
     /// Hash: [`super::Path`] whose bind makes a process the runtime, to the mount namespace it must be in.
@@ -51,16 +53,22 @@ pub struct Myself {
 }
 const _: () = assert!(size_of::<Myself>() == 16);
 
-/// What a pidfd names.
+/// What the loader asks for instead of a process's [`crate::role`]: that the socket which it holds as a descriptor be
+/// known as the connection [`Found::conn`].
+pub const ASK_SOCKET: u32 = 16;
+
+/// What a descriptor of podlapse names.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// The kernel's own tgid; 0: nothing was found.
+    /// The kernel's own tgid of a pidfd's process; 0: nothing was found.
     pub tgid: u32,
     /// The pid in podlapse's namespace.
     pub pid: u32,
+    /// The connection that a socket is; 0 once that is noted, another where it was known as that.
+    pub conn: u64,
 }
-const _: () = assert!(size_of::<Found>() == 8);
+const _: () = assert!(size_of::<Found>() == 16);
 
 /// A process whose signs are wanted.
 #[repr(C)]
@@ -116,8 +124,10 @@ pub struct Conn {
     pub offset: [u64; 2],
     /// Watched descriptors that name it.
     pub refs: u64,
+    /// Its key in `SOCKS`; 0: none.
+    pub sock: u64,
 }
-const _: () = assert!(size_of::<Conn>() == 24);
+const _: () = assert!(size_of::<Conn>() == 32);
 
 /// Bytes of `sockaddr_un.sun_path`.
 pub const SUN_PATH: usize = 108;
@@ -262,6 +272,8 @@ pub mod offset {
         SK_PEER_PID = "sock" "sk_peer_pid";
         BPRM_FILENAME = "linux_binprm" "filename";
         SIGINFO_CODE = "kernel_siginfo" "si_code";
+        MSG_ITER = "msghdr" "msg_iter";
+        ITER_OFFSET = "iov_iter" "iov_offset";
     }
 
     /// `__syscall_nr` of the syscall tracepoints, from their `format`.
@@ -284,8 +296,20 @@ pub mod offset {
     pub const TCP_TO_PORT: usize = MEMBER_COUNT + 8;
     /// `daddr_v6` of `sock:inet_sock_set_state`.
     pub const TCP_TO_ADDRESS: usize = MEMBER_COUNT + 9;
+    /// `iov_iter.iter_type`; up to 5.13 `iov_iter.type`.
+    pub const ITER_TYPE: usize = MEMBER_COUNT + 10;
+    /// Bits of it that tell the type; up to 5.13 the lowest is the direction.
+    pub const ITER_TYPE_MASK: usize = MEMBER_COUNT + 11;
+    /// `iov_iter.__iov`; up to 6.3 `iov_iter.iov`.
+    pub const ITER_IOV: usize = MEMBER_COUNT + 12;
+    /// `iov_iter.ubuf`, since 6.0.
+    pub const ITER_UBUF: usize = MEMBER_COUNT + 13;
+    /// Value of `enum iter_type`: `struct iovec`s.
+    pub const TYPE_IOVEC: usize = MEMBER_COUNT + 14;
+    /// Value of `enum iter_type`: one buffer, since 6.0.
+    pub const TYPE_UBUF: usize = MEMBER_COUNT + 15;
     /// Number of offsets.
-    pub const COUNT: usize = MEMBER_COUNT + 10;
+    pub const COUNT: usize = MEMBER_COUNT + 16;
     /// An offset that this kernel does not have.
     pub const MISSING: u32 = u32::MAX;
 }

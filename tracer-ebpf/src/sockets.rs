@@ -4,12 +4,12 @@
 use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::offset::{FILE_PRIVATE, SK_PEER_PID, SOCKET_SK};
+use tracer_ebpf::shared::offset::SK_PEER_PID;
 use tracer_ebpf::shared::{Conn, Fd, Path, SUN_PATH, Tracked, class, fd_key, fd_kind};
 use tracer_ebpf::{Socket, counter, kind, role, socket_op};
 
 use crate::kernel;
-use crate::maps::{self, CONNS, Call, FDS, PATHS, SPECS, TRACKED, WATCHED};
+use crate::maps::{self, CONNS, Call, FDS, PATHS, SOCKS, SPECS, TRACKED, WATCHED};
 use crate::ring::{self, Slot};
 
 const AF_UNIX: u16 = 1;
@@ -64,13 +64,14 @@ fn accepted(tgid: u32, call: &Call, ret: i64) {
         return;
     }
     let fd = ret as u32;
-    let peer = peer_of(fd);
+    let sock = kernel::sock_of(kernel::file(fd as u64));
+    let peer = peer_of(sock);
     // podlapse's own calls are part of nothing. In a test it may be its own runtime.
     if kernel::is_myself(peer) && !kernel::is_myself(kernel::tgid_of(kernel::task())) {
         let _ = FDS.remove(fd_key(tgid, fd));
         return;
     }
-    let conn = new_connection(tgid, fd);
+    let conn = new_connection(tgid, fd, sock);
     let change =
         Change { op: socket_op::ACCEPT, conn, fd: fd as i32, other_fd: call.args[0] as i32, ret: fd as i32, peer };
     emit(&change, name_of(call.id));
@@ -143,8 +144,9 @@ fn addressed(tgid: u32, call: &Call, ret: i64, bind: bool) {
     } else {
         path.len = len as u32;
         if ret == 0 {
-            change.conn = new_connection(tgid, fd);
-            change.peer = peer_of(fd);
+            let sock = kernel::sock_of(kernel::file(fd as u64));
+            change.conn = new_connection(tgid, fd, sock);
+            change.peer = peer_of(sock);
         }
     }
     emit(&change, (&raw const path) as u64);
@@ -178,12 +180,13 @@ fn forget(tgid: u32, fd: u32) {
         conn = entry.id;
         if let Some(state) = CONNS.get_ptr_mut(conn) {
             // SAFETY: as in `copied`.
-            let refs = unsafe {
+            let (refs, sock) = unsafe {
                 (*state).refs -= 1;
-                (*state).refs
+                ((*state).refs, (*state).sock)
             };
             if refs == 0 {
                 let _ = CONNS.remove(conn);
+                forget_sock(sock, conn);
             }
         }
     }
@@ -191,14 +194,55 @@ fn forget(tgid: u32, fd: u32) {
 }
 
 #[inline(always)]
-fn new_connection(tgid: u32, fd: u32) -> u64 {
+fn new_connection(tgid: u32, fd: u32, sock: u64) -> u64 {
     let id = unique();
-    let full = CONNS.insert(id, Conn { offset: [0, 0], refs: 1 }, 0).is_err()
-        || FDS.insert(fd_key(tgid, fd), Fd { id, kind: fd_kind::CONNECTION, reserved: 0 }, 0).is_err();
+    let full = CONNS.insert(id, Conn { offset: [0, 0], refs: 1, sock }, 0).is_err()
+        || FDS.insert(fd_key(tgid, fd), Fd { id, kind: fd_kind::CONNECTION, reserved: 0 }, 0).is_err()
+        || (sock != 0 && SOCKS.insert(sock, id, 0).is_err());
     if full {
         maps::count(counter::MAP_FULL);
     }
     id
+}
+
+/// Notes the `struct sock` of a connection that was found open. Gives the other connection that it is known as; 0 where
+/// there is none, `conn` where that cannot be noted.
+#[inline(always)]
+pub(crate) fn note_sock(conn: u64, sock: u64) -> u64 {
+    let Some(state) = CONNS.get_ptr_mut(conn) else { return conn };
+    if sock == 0 {
+        return conn;
+    }
+    // SAFETY: the word is read at once.
+    if let Some(known) = unsafe { SOCKS.get(sock) } {
+        return if *known == conn { 0 } else { *known };
+    }
+    if SOCKS.insert(sock, conn, 0).is_err() {
+        return conn;
+    }
+    // SAFETY: a plain word, written once.
+    unsafe { (*state).sock = sock };
+    0
+}
+
+/// The address may be another connection's by now, where a close was missed.
+#[inline(always)]
+fn forget_sock(sock: u64, conn: u64) {
+    // SAFETY: the word is read at once.
+    if unsafe { SOCKS.get(sock) }.is_some_and(|known| *known == conn) {
+        let _ = SOCKS.remove(sock);
+    }
+}
+
+/// A socket ends, and with it its connection, whatever descriptor it had: `unix_release` takes the address away.
+#[inline(always)]
+pub(crate) fn released(sock: u64) {
+    // SAFETY: the word is read at once.
+    let Some(conn) = (unsafe { SOCKS.get(sock) }) else { return };
+    let conn = *conn;
+    let _ = SOCKS.remove(sock);
+    let _ = CONNS.remove(conn);
+    emit(&Change { op: socket_op::CLOSE, conn, fd: -1, other_fd: -1, ret: 0, peer: 0 }, 0);
 }
 
 /// Two events of one CPU are never in the same nanosecond; the loader's own ids are small numbers.
@@ -211,13 +255,8 @@ fn unique() -> u64 {
 
 /// Who connected, or who listens: `sk->sk_peer_pid` (kernel: `init_peercred`, `copy_peercred` in `net/unix/af_unix.c`).
 #[inline(always)]
-fn peer_of(fd: u32) -> u32 {
-    let file = kernel::file(fd as u64);
-    if file == 0 {
-        return 0;
-    }
-    let sk = kernel::member::<u64, SOCKET_SK>(kernel::member::<u64, FILE_PRIVATE>(file));
-    kernel::number(kernel::member::<u64, SK_PEER_PID>(sk))
+fn peer_of(sock: u64) -> u32 {
+    if sock == 0 { 0 } else { kernel::number(kernel::member::<u64, SK_PEER_PID>(sock)) }
 }
 
 /// Address of a listener's name; 0: none.
@@ -226,7 +265,7 @@ fn name_of(listener: u64) -> u64 {
     PATHS.get_ptr(listener).map_or(0, |path| path as u64)
 }
 
-/// Not inlined: four callers. `path` is the address of a [`Path`]; 0: none.
+/// Not inlined: five callers. `path` is the address of a [`Path`]; 0: none.
 #[inline(never)]
 fn emit(change: &Change, path: u64) {
     let Some(slot) = Slot::<SLOT>::sign() else { return };

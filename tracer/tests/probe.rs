@@ -56,7 +56,8 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     let early = UnixStream::connect(&path).unwrap();
     std::thread::sleep(Duration::from_millis(50));
 
-    let mut session = match Session::attach(Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off }).await {
+    let options = Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off, ..Options::default() };
+    let mut session = match Session::attach(options).await {
         Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
             return println!("skipped: {error}");
         }

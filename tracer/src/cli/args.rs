@@ -6,6 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{From, PodName, Span};
+use crate::probe;
 use crate::recording::Selection;
 use crate::stats::By;
 
@@ -237,6 +238,9 @@ pub(super) struct Live {
     /// Who says which pods and containers exist already
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
     pub(super) bootstrap: Existing,
+    /// How bytes are read off the runtime's sockets
+    #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
+    pub(super) backend: Backend,
     /// Give up after so long; with COMMAND, so long after its end
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(super) timeout: Span,
@@ -251,6 +255,27 @@ pub(super) enum Existing {
     Proc,
     /// Nobody: what is older than podlapse stays unknown
     Off,
+}
+
+/// `--backend`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Backend {
+    /// Trampolines, or tracepoints where the kernel refuses them
+    Auto,
+    /// At every read and write of the node: works everywhere
+    Tracepoint,
+    /// At reads and writes of unix stream sockets alone
+    Trampoline,
+}
+
+impl std::convert::From<Backend> for probe::Choice {
+    fn from(backend: Backend) -> probe::Choice {
+        match backend {
+            Backend::Auto => probe::Choice::Auto,
+            Backend::Tracepoint => probe::Choice::Only(probe::Backend::Tracepoint),
+            Backend::Trampoline => probe::Choice::Only(probe::Backend::Trampoline),
+        }
+    }
 }
 
 /// `--socket`
@@ -313,6 +338,9 @@ pub(super) struct Stages {
     /// Who says which pods and containers exist already
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
     pub(super) bootstrap: Existing,
+    /// How bytes are read off the runtime's sockets
+    #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
+    pub(super) backend: Backend,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Histograms,
@@ -436,6 +464,9 @@ pub(super) struct Doctor {
     /// The runtime's CRI socket: a path, or `auto`
     #[arg(long, value_name = "PATH", default_value = "auto", conflicts_with = "hooks")]
     pub(super) socket: Socket,
+    /// How bytes are to be read off the runtime's sockets
+    #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
+    pub(super) backend: Backend,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(super) output: Report,

@@ -13,7 +13,7 @@ use super::select::Selector;
 use super::source::Source;
 use super::values::From;
 use crate::engine::{Config, Engine, Update};
-use crate::record::Record;
+use crate::record::{Event, Record};
 use crate::recording::{Selection, WriteError, Writer};
 use crate::trace::Trace;
 
@@ -50,6 +50,17 @@ pub(super) struct Run<'a> {
     updates: Vec<Update>,
     sink: &'a mut dyn Sink,
     say: Say,
+    read: Read,
+}
+
+/// What came from the source.
+#[derive(Clone, Copy, Debug, Default)]
+struct Read {
+    records: u64,
+    /// Bytes of payload.
+    payload: u64,
+    /// Connections of which no more payload was wanted.
+    muted: u64,
 }
 
 /// What may end a run besides its records.
@@ -91,7 +102,8 @@ pub(super) struct Summary {
 impl<'a> Run<'a> {
     pub(super) fn new(config: Config, selection: Selection, sink: &'a mut dyn Sink, say: Say) -> Run<'a> {
         let (engine, selector) = (Engine::new(config), Selector::new(selection));
-        Run { engine, selector, recording: None, recording_failed: None, updates: Vec::new(), sink, say }
+        let (updates, read) = (Vec::new(), Read::default());
+        Run { engine, selector, recording: None, recording_failed: None, updates, sink, say, read }
     }
 
     /// Only starts that began at `from` or later.
@@ -117,8 +129,10 @@ impl<'a> Run<'a> {
             }
         }
         if let Some(writer) = self.recording.take() {
-            let finished = writer.finish();
-            self.recording_failed = finished.err();
+            let Read { records, payload, muted } = self.read;
+            self.recording_failed = writer.finish().err();
+            let what = format!("{records} records, {payload} bytes off the runtime's sockets");
+            self.say.line(&format!("recorded {what}; connections of other clients that were muted: {muted}"));
         }
         // A stdout that is gone ends the run, not the recording.
         let ending = ending?;
@@ -148,6 +162,10 @@ impl<'a> Run<'a> {
                     return Ok(Ending::Done);
                 }
             }
+            for conn in self.engine.take_muted() {
+                source.mute(conn);
+                self.read.muted += 1;
+            }
             for text in source.news() {
                 self.sink.hide()?;
                 self.say.line(&text);
@@ -172,6 +190,10 @@ impl<'a> Run<'a> {
     }
 
     fn feed(&mut self, mut record: Record) {
+        self.read.records += 1;
+        if let Event::Bytes(bytes) = &record.event {
+            self.read.payload += bytes.data.len() as u64;
+        }
         if let Some(writer) = &mut self.recording
             && let Err(error) = writer.write(&mut record)
         {

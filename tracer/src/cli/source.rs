@@ -1,5 +1,6 @@
 //! Where records come from. Live and replay differ here and nowhere else.
 
+use crate::ids::ConnId;
 use crate::probe::{ProbeError, Session};
 use crate::record::Record;
 use crate::recording::{ReadError, Reader};
@@ -17,6 +18,9 @@ pub(super) trait Source {
 
     /// Adds a mark ([`tracer_ebpf::mark`]) with the time of this call to the records.
     fn mark(&mut self, what: u32);
+
+    /// Nobody needs that connection's bytes. A recording has what its run had.
+    fn mute(&mut self, _conn: ConnId) {}
 
     /// What a person should hear besides the traces.
     fn news(&mut self) -> Vec<String> {
@@ -61,6 +65,10 @@ impl Source for Session {
 
     fn mark(&mut self, what: u32) {
         Session::mark(self, what);
+    }
+
+    fn mute(&mut self, conn: ConnId) {
+        Session::mute(self, conn);
     }
 
     fn news(&mut self) -> Vec<String> {

@@ -8,8 +8,11 @@
 
 use std::collections::HashMap;
 
-use btfparse::{Error, ErrorKind, Offset, Readable, TypeInformation, TypeVariant};
+use btfparse::{Error, ErrorKind, Integer32Value, Offset, Readable, TypeInformation, TypeVariant};
 use tracer_ebpf::shared::offset::MEMBERS;
+
+/// Functions that trampolines are put on.
+pub(crate) const FUNCTIONS: [&str; 3] = ["unix_stream_recvmsg", "unix_stream_sendmsg", "unix_release"];
 
 /// A kernel's types.
 pub(crate) struct Btf {
@@ -18,6 +21,10 @@ pub(crate) struct Btf {
     structs: HashMap<String, u32>,
     /// Prototypes of the raw tracepoints, by name (`btf_trace_…`).
     tracepoints: HashMap<String, u32>,
+    /// Prototypes of functions, by name: those of [`FUNCTIONS`].
+    functions: HashMap<String, u32>,
+    /// Values of `enum iter_type`.
+    iter_types: HashMap<String, u32>,
 }
 
 impl Btf {
@@ -28,6 +35,7 @@ impl Btf {
     pub(crate) fn parse(data: Vec<u8>) -> Result<Btf, String> {
         let types = TypeInformation::new(&Section(data)).map_err(|error| error.message().to_owned())?;
         let (mut structs, mut tracepoints) = (HashMap::new(), HashMap::new());
+        let (mut functions, mut iter_types) = (HashMap::new(), HashMap::new());
         for (id, variant) in types.get() {
             match variant {
                 TypeVariant::Struct(it) if !it.member_list().is_empty() => {
@@ -40,13 +48,32 @@ impl Btf {
                         tracepoints.entry(name.to_owned()).or_insert(*it.tid());
                     }
                 }
+                TypeVariant::Func(it) => {
+                    if let Some(name) = it.name().as_ref().filter(|name| FUNCTIONS.contains(&name.as_str())) {
+                        functions.entry(name.clone()).or_insert(*it.prototype_tid());
+                    }
+                }
+                TypeVariant::Enum(it) if it.name().as_deref() == Some("iter_type") => {
+                    let values = it.named_value_list().iter().filter_map(|it| match it.value {
+                        Integer32Value::Unsigned(value) => Some((it.name.clone(), value)),
+                        Integer32Value::Signed(value) => {
+                            u32::try_from(value).ok().map(|value| (it.name.clone(), value))
+                        }
+                    });
+                    iter_types.extend(values);
+                }
                 _ => {}
             }
         }
-        Ok(Btf { types, structs, tracepoints })
+        Ok(Btf { types, structs, tracepoints, functions, iter_types })
     }
 
-    /// Offset in bytes of a member of [`MEMBERS`], by path (`ns.inum`); an empty path gives the size of the type.
+    /// A value of `enum iter_type`, by name.
+    pub(crate) fn iter_type(&self, name: &str) -> Option<u32> {
+        self.iter_types.get(name).copied()
+    }
+
+    /// Offset in bytes of a member of [`MEMBERS`]' types, by path (`ns.inum`); an empty path gives the size of the type.
     pub(crate) fn offset(&self, of: &str, path: &str) -> Option<u32> {
         let id = *self.structs.get(of)?;
         if path.is_empty() {
@@ -62,7 +89,16 @@ impl Btf {
     /// name for any other argument. None: there is no such tracepoint.
     pub(crate) fn tracepoint(&self, name: &str) -> Option<Vec<String>> {
         let TypeVariant::Ptr(pointer) = self.bare(*self.tracepoints.get(name)?)? else { return None };
-        let TypeVariant::FuncProto(proto) = self.bare(*pointer.tid())? else { return None };
+        self.arguments(*pointer.tid(), 1)
+    }
+
+    /// The same for a function of [`FUNCTIONS`], whose arguments are all its own.
+    pub(crate) fn function(&self, name: &str) -> Option<Vec<String>> {
+        self.arguments(*self.functions.get(name)?, 0)
+    }
+
+    fn arguments(&self, proto: u32, skip: usize) -> Option<Vec<String>> {
+        let TypeVariant::FuncProto(proto) = self.bare(proto)? else { return None };
         let pointee = |id| match self.bare(id)? {
             TypeVariant::Ptr(pointer) => match self.bare(*pointer.tid())? {
                 TypeVariant::Struct(it) => it.name().clone(),
@@ -70,7 +106,7 @@ impl Btf {
             },
             _ => None,
         };
-        Some(proto.parameter_list().iter().skip(1).map(|it| pointee(it.tid()).unwrap_or_default()).collect())
+        Some(proto.parameter_list().iter().skip(skip).map(|it| pointee(it.tid()).unwrap_or_default()).collect())
     }
 
     /// The type behind typedefs, qualifiers and tags.

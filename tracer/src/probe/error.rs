@@ -77,6 +77,11 @@ pub enum ProbeError {
         /// Why.
         reason: String,
     },
+    /// Trampolines were asked for.
+    #[error(
+        "the kernel does not take the trampolines that --backend trampoline asks for: {0}; leave the option out, and tracepoints do their work"
+    )]
+    Trampolines(String),
     /// No runtime answers anywhere.
     #[error("no container runtime found: nobody answers on {0}; name its CRI socket with --socket PATH")]
     NoSocket(String),

@@ -85,6 +85,16 @@ impl fmt::Display for Backend {
     }
 }
 
+/// Which backend the payload of sockets is to come by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Trampolines, or tracepoints where the kernel refuses them.
+    #[default]
+    Auto,
+    /// This one.
+    Only(Backend),
+}
+
 /// Whether a hook works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -116,6 +126,19 @@ pub(crate) enum Point {
     Trace(&'static str, String),
     /// A raw tracepoint, and the structs that its leading arguments must point to (empty: no struct).
     Raw(&'static str, &'static [&'static str]),
+    /// The entry of a kernel function, and the structs that its arguments must point to, all of them.
+    Entry(&'static str, &'static [&'static str]),
+    /// The exit of one.
+    Exit(&'static str, &'static [&'static str]),
+}
+
+impl Point {
+    fn backend(&self) -> Backend {
+        match self {
+            Point::Trace(..) | Point::Raw(..) => Backend::Tracepoint,
+            Point::Entry(..) | Point::Exit(..) => Backend::Trampoline,
+        }
+    }
 }
 
 /// A hook to attach: all its points, or none.
@@ -126,6 +149,12 @@ pub(crate) struct Plan {
     pub(crate) required: bool,
     /// Program and place.
     pub(crate) points: Vec<(&'static str, Point)>,
+}
+
+impl Plan {
+    pub(crate) fn backend(&self) -> Backend {
+        self.points.first().map_or(Backend::Tracepoint, |(_, point)| point.backend())
+    }
 }
 
 /// Members without which no program works.
@@ -157,6 +186,8 @@ const NAMESPACES: &[usize] = &[
     o::PID_INUM,
     o::USER_INUM,
 ];
+/// The rest of an iterator's is looked for by more than one name: `ubuf` and its type are younger than podlapse's oldest kernel.
+const ITER: &[usize] = &[o::SOCKET_SK, o::MSG_ITER, o::ITER_OFFSET, o::ITER_TYPE, o::ITER_IOV, o::TYPE_IOVEC];
 const CGROUP_ID: &[usize] = &[o::TASK_CGROUPS, o::CSS_SET_DFL, o::CGROUP_KN, o::KN_ID];
 
 /// The kernel members that a program reads. What it can do without reads as zero and is not listed: a peer's pid, the
@@ -189,13 +220,46 @@ pub(crate) fn members(program: &str) -> Vec<usize> {
         }
         "inet_sock_set_state" => &[BASE, CGROUP_ID, &[o::SK_NET, o::NET_INUM]],
         "pid_finder" => &[BASE, FILES],
+        "recv_enter" | "send_enter" => &[BASE, FILES, ITER],
+        "recv_exit" | "send_exit" | "release_enter" => &[BASE, FILES, &[o::SOCKET_SK]],
         _ => &[BASE],
     };
     lists.concat()
 }
 
-/// Every hook. Syscalls come from the table in [`specs`].
-pub(crate) fn plans() -> Vec<Plan> {
+/// What an offset is of, for a message.
+pub(crate) fn describe(offset: usize) -> String {
+    match offset {
+        o::ITER_TYPE => "member iov_iter.iter_type, nor iov_iter.type".to_owned(),
+        o::ITER_IOV => "member iov_iter.__iov, nor iov_iter.iov".to_owned(),
+        o::TYPE_IOVEC => "ITER_IOVEC in enum iter_type".to_owned(),
+        member => o::MEMBERS
+            .get(member)
+            .map_or_else(|| format!("offset {member}"), |(of, path)| format!("member {of}.{path}")),
+    }
+}
+
+/// The payload of sockets by trampolines: all of these, or none.
+pub(crate) fn trampolines() -> Vec<Plan> {
+    const RECV: &[&str] = &["socket", "msghdr", "", ""];
+    const SEND: &[&str] = &["socket", "msghdr", ""];
+    let plan = |function: &str, points| Plan {
+        name: format!("trampoline:{function}"),
+        group: Group::Socket,
+        required: true,
+        points,
+    };
+    let (recv, send, release) = ("unix_stream_recvmsg", "unix_stream_sendmsg", "unix_release");
+    // The exit first: an entry that is kept always meets it.
+    vec![
+        plan(release, vec![("release_enter", Point::Entry(release, &["socket"]))]),
+        plan(recv, vec![("recv_exit", Point::Exit(recv, RECV)), ("recv_enter", Point::Entry(recv, RECV))]),
+        plan(send, vec![("send_exit", Point::Exit(send, SEND)), ("send_enter", Point::Entry(send, SEND))]),
+    ]
+}
+
+/// Every other hook, where the payload of sockets comes by `payload`. Syscalls come from the table in [`specs`].
+pub(crate) fn plans(payload: Backend) -> Vec<Plan> {
     let raw = |category: &str, event, group, required, args| Plan {
         name: format!("{category}:{event}"),
         group,
@@ -220,7 +284,7 @@ pub(crate) fn plans() -> Vec<Plan> {
         trace("oom", "mark_victim", "mark_victim", Group::Oom, false),
         trace("sock", "inet_sock_set_state", "inet_sock_set_state", Group::Listen, false),
     ];
-    for it in specs::all() {
+    for it in specs::all().into_iter().filter_map(|it| it.beside(payload)) {
         let at = |way, program| (program, Point::Trace("syscalls", format!("sys_{way}_{}", it.event)));
         // The exit first: an entry that is kept always meets it.
         let points = it.exit.map(|program| at("exit", program)).into_iter();

@@ -26,7 +26,7 @@ mod tracefs;
 pub(crate) use cri::connect;
 pub use cri::{Version, VersionError, version};
 pub use error::ProbeError;
-pub use hooks::{Backend, Group, Hook, Status};
+pub use hooks::{Backend, Choice, Group, Hook, Status};
 pub use loader::probe_hooks;
 pub use node::Node;
 pub use privileges::{drop_privileges, missing_capabilities};

@@ -16,6 +16,7 @@ use tracer_ebpf::role;
 use tracer_ebpf::shared::{self, SUN_PATH, fd_key, fd_kind, map, tracked_flag};
 
 use super::ProbeError;
+use super::hooks::Backend;
 use super::loader::{self, Loaded, Plain};
 use super::proc::Proc;
 use super::sockets::{self, Found, Kind};
@@ -131,9 +132,8 @@ fn forget_others(loaded: &mut Loaded, tgid: u32) -> Result<(), ProbeError> {
         ids.extend(fds.get(&key, 0).map(|Plain(fd)| fd.id));
         let _ = fds.remove(&key);
     }
-    let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
     for id in &ids {
-        let _ = conns.remove(id);
+        mute(loaded, ConnId(*id))?;
     }
     let mut paths = loader::hash::<u64, Plain<shared::Path>>(&mut loaded.ebpf, map::PATHS)?;
     for id in &ids {
@@ -142,14 +142,30 @@ fn forget_others(loaded: &mut Loaded, tgid: u32) -> Result<(), ProbeError> {
     Ok(())
 }
 
-/// Asks the finder program. The system call itself fails at once, for its flags must be 0.
+/// Takes a connection out of the maps that lead the programs to it.
+pub(crate) fn mute(loaded: &mut Loaded, conn: ConnId) -> Result<(), ProbeError> {
+    let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
+    let Ok(Plain(entry)) = conns.get(&conn.0, 0) else { return Ok(()) };
+    let _ = conns.remove(&conn.0);
+    let mut socks = loader::hash::<u64, u64>(&mut loaded.ebpf, map::SOCKS)?;
+    // The address may be another connection's by now.
+    if socks.get(&entry.sock, 0).is_ok_and(|known| known == conn.0) {
+        let _ = socks.remove(&entry.sock);
+    }
+    Ok(())
+}
+
+/// Asks the finder program to note which `struct sock` a connection is. Where the programs had it noted as a connection
+/// of their own meanwhile, it stays that.
+fn note_sock(loaded: &mut Loaded, pid: u32, socket: BorrowedFd<'_>, conn: u64) -> Result<(), ProbeError> {
+    let left = ask(loaded, socket, shared::ASK_SOCKET, conn)?.0.conn;
+    let what = || ProbeError::Runtime { pid, what: "a connection's socket was not found in the kernel".to_owned() };
+    (left != conn).then_some(()).ok_or_else(what)
+}
+
+/// The kernel's own pid of a process.
 fn kernel_tgid(loaded: &mut Loaded, pidfd: BorrowedFd<'_>, pid: u32, role: u32) -> Result<u32, ProbeError> {
-    let key = loaded.key;
-    let mut answer = loader::array::<Plain<shared::Found>>(&mut loaded.ebpf, map::FOUND)?;
-    let wrong = |source| ProbeError::Map { name: map::FOUND, source };
-    answer.set(0, Plain(shared::Found::default()), 0).map_err(wrong)?;
-    let asked = rustix::process::pidfd_getfd(pidfd, role.cast_signed(), PidfdGetfdFlags::from_bits_retain(key));
-    let Plain(found) = answer.get(&0, 0).map_err(wrong)?;
+    let (found, asked) = ask(loaded, pidfd, role, 0)?;
     if found.tgid != 0 && found.pid == pid {
         return Ok(found.tgid);
     }
@@ -159,6 +175,19 @@ fn kernel_tgid(loaded: &mut Loaded, pidfd: BorrowedFd<'_>, pid: u32, role: u32) 
     };
     let what = format!("its kernel pid was not found ({asked}; answer {}, {})", found.tgid, found.pid);
     Err(ProbeError::Runtime { pid, what })
+}
+
+type Asked = (shared::Found, Result<OwnedFd, Errno>);
+
+/// Asks the finder program about a descriptor. The system call itself fails at once, for its flags must be 0.
+fn ask(loaded: &mut Loaded, fd: BorrowedFd<'_>, what: u32, conn: u64) -> Result<Asked, ProbeError> {
+    let flags = PidfdGetfdFlags::from_bits_retain(loaded.key);
+    let mut answer = loader::array::<Plain<shared::Found>>(&mut loaded.ebpf, map::FOUND)?;
+    let wrong = |source| ProbeError::Map { name: map::FOUND, source };
+    answer.set(0, Plain(shared::Found { conn, ..Default::default() }), 0).map_err(wrong)?;
+    let asked = rustix::process::pidfd_getfd(fd, what.cast_signed(), flags);
+    let Plain(found) = answer.get(&0, 0).map_err(wrong)?;
+    Ok((found, asked))
 }
 
 /// False: the programs followed it already.
@@ -229,7 +258,7 @@ fn descriptors(loaded: &mut Loaded, proc: &Proc, runtime: &Runtime) -> Result<Ve
     let mut sockets = Vec::new();
     let mut ids: HashMap<u64, u64> = HashMap::new();
     for (fd, inode) in list {
-        let found = match sockets::examine(&runtime.pidfd, fd, inode) {
+        let found = match sockets::examine(&runtime.pidfd, fd) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
             Err(Errno::PERM) => return Err(wrong("pidfd_getfd is not permitted (CAP_SYS_PTRACE)".to_owned())),
@@ -291,10 +320,14 @@ fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Resu
     let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
     let entry = shared::Fd { id, kind, reserved: 0 };
     match fds.insert(fd_key(runtime.tgid, found.fd.cast_unsigned()), Plain(entry), NO_EXIST) {
-        Ok(()) => Ok(true),
-        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => Ok(false),
-        Err(source) => Err(ProbeError::Map { name: map::FDS, source }),
+        Ok(()) => {}
+        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => return Ok(false),
+        Err(source) => return Err(ProbeError::Map { name: map::FDS, source }),
     }
+    if found.kind == Kind::Connection && loaded.payload == Backend::Trampoline {
+        note_sock(loaded, runtime.pid, found.copy.as_fd(), id)?;
+    }
+    Ok(true)
 }
 
 fn is_exist(error: &std::io::Error) -> bool {

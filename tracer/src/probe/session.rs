@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tracer_ebpf::mark;
 
-use super::hooks::{Group, Hook, Status};
+use super::hooks::{Backend, Choice, Group, Hook, Status};
 use super::loader::{self, Loaded};
 use super::merge::{Merge, WINDOW_NS};
 use super::node::Node;
@@ -18,7 +18,7 @@ use super::proc::Proc;
 use super::register::{self, Runtime};
 use super::rings::Rings;
 use super::{ProbeError, cri, privileges, sockets};
-use crate::ids::{MonotonicNs, Tgid, Tid};
+use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
 use crate::pods;
 use crate::record::{Event, Record, Socket, SocketOp};
 use crate::recording;
@@ -42,6 +42,8 @@ const CLOCK: Duration = Duration::from_secs(60);
 pub struct Options {
     /// The runtime's CRI socket; None looks where runtimes have theirs, see [`super::candidates`].
     pub socket: Option<PathBuf>,
+    /// What the payload of sockets is to come by.
+    pub backend: Choice,
     /// Who says what exists already.
     pub bootstrap: Bootstrap,
 }
@@ -94,7 +96,7 @@ impl Session {
         let (socket, listener) = find(options.socket).await?;
         let proc = Proc::default();
         let mnt = proc.namespaces(listener).mnt;
-        let mut loaded = loader::load_for_tracing()?;
+        let mut loaded = loader::load_for_tracing(options.backend)?;
         let rings = Rings::take(&mut loaded.ebpf)?;
         let start = Instant::now();
         let mut session = Session {
@@ -192,6 +194,12 @@ impl Session {
         self.merge.push(own(now(), Event::Mark(what)));
     }
 
+    /// Nothing more is sent of that connection's payload, which nobody needs.
+    pub fn mute(&mut self, conn: ConnId) {
+        // A map that cannot be written now costs what is sent in vain.
+        let _ = register::mute(&mut self.loaded, conn);
+    }
+
     /// Stops listening: everything still buffered, ending in a tick. The hooks are gone when the session is.
     pub async fn finish(&mut self) -> Vec<Record> {
         // What the kernel is writing at this moment shall be there.
@@ -213,13 +221,19 @@ impl Session {
     /// This machine and its clocks now, for a recording's header.
     pub fn node_now(&self) -> recording::Node {
         let monotonic = now();
-        let attached = self.hooks.iter().filter(|hook| hook.status == Status::Attached);
         recording::Node {
             kernel: Node::read().kernel,
             monotonic_ns: monotonic.0,
             realtime_ns: read(ClockId::Realtime),
-            backends: attached.map(|hook| (hook.group.name().to_owned(), hook.backend.to_string())).collect(),
+            backends: self.backends().map(|(group, by)| (group.name().to_owned(), by.to_string())).collect(),
         }
+    }
+
+    /// What each group of hooks is attached by; of several backends, the one of its first hook.
+    fn backends(&self) -> impl Iterator<Item = (Group, Backend)> {
+        let attached = |hook: &&Hook| hook.status == Status::Attached;
+        let first = move |group| self.hooks.iter().filter(attached).find(|hook| hook.group == group);
+        Group::ALL.into_iter().filter_map(move |group| first(group).map(|hook| (group, hook.backend)))
     }
 
     /// What a person should hear of the runtime since the last such question.
@@ -333,12 +347,7 @@ impl Session {
             pairs.push(("runtime".to_owned(), version.name));
             pairs.push(("runtime_version".to_owned(), version.version));
         }
-        for group in Group::ALL {
-            let attached = self.hooks.iter().find(|hook| hook.group == group && hook.status == Status::Attached);
-            if let Some(hook) = attached {
-                pairs.push((format!("probes.{}", group.name()), hook.backend.to_string()));
-            }
-        }
+        pairs.extend(self.backends().map(|(group, by)| (format!("probes.{}", group.name()), by.to_string())));
         self.merge.push(own(at, Event::Node(pairs)));
     }
 }

@@ -60,12 +60,12 @@ fn trouble(path: &Path, error: &io::Error) -> String {
 }
 
 /// A unix stream socket of another process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Found {
+    /// A copy of its descriptor.
+    pub(crate) copy: OwnedFd,
     /// Its descriptor there.
     pub(crate) fd: i32,
-    /// Its inode number.
-    pub(crate) inode: u64,
     /// What it is.
     pub(crate) kind: Kind,
     /// The name: of the listener, or of the end of the connection that has one.
@@ -94,12 +94,12 @@ pub(crate) fn pidfd(pid: u32) -> Result<OwnedFd, ProbeError> {
         .map_err(|error| ProbeError::Runtime { pid, what: format!("pidfd_open: {error}") })
 }
 
-/// Looks at one descriptor of a process, through a copy that is closed at once. None: no unix stream socket, or one
+/// Looks at one descriptor of a process, through a copy. None: no unix stream socket, or one
 /// that is neither listening nor connected.
 ///
 /// # Errors
 /// When the copy is refused.
-pub(crate) fn examine(pidfd: impl AsFd, fd: i32, inode: u64) -> Result<Option<Found>, Errno> {
+pub(crate) fn examine(pidfd: impl AsFd, fd: i32) -> Result<Option<Found>, Errno> {
     let copy = match rustix::process::pidfd_getfd(pidfd, fd, PidfdGetfdFlags::empty()) {
         Err(Errno::BADF) => return Ok(None),
         copy => copy?,
@@ -109,12 +109,13 @@ pub(crate) fn examine(pidfd: impl AsFd, fd: i32, inode: u64) -> Result<Option<Fo
     }
     let own = rustix::net::getsockname(&copy).ok().and_then(name).unwrap_or_default();
     if sockopt::socket_acceptconn(&copy)? {
-        return Ok(Some(Found { fd, inode, kind: Kind::Listener, name: own, peer: None }));
+        return Ok(Some(Found { copy, fd, kind: Kind::Listener, name: own, peer: None }));
     }
     let Ok(other) = rustix::net::getpeername(&copy) else { return Ok(None) };
     let other = other.and_then(name).unwrap_or_default();
     let name = if own.is_empty() { other } else { own };
-    Ok(Some(Found { fd, inode, kind: Kind::Connection, name, peer: peer_of(&copy).filter(|pid| *pid != 0) }))
+    let peer = peer_of(&copy).filter(|pid| *pid != 0);
+    Ok(Some(Found { copy, fd, kind: Kind::Connection, name, peer }))
 }
 
 fn name(address: SocketAddrAny) -> Option<Vec<u8>> {
@@ -155,7 +156,7 @@ mod tests {
         let me = std::process::id();
         assert_eq!(listener(&path).unwrap(), me);
         let process = pidfd(me).unwrap();
-        let look = |fd: i32| examine(&process, fd, 1);
+        let look = |fd: i32| examine(&process, fd);
         let found = match look(server.as_raw_fd()) {
             Err(rustix::io::Errno::PERM) => return println!("skipped: pidfd_getfd is not permitted here"),
             found => found.unwrap().unwrap(),

@@ -5,6 +5,7 @@
 //! table holds what runtimes do, and every CRI runtime there is (containerd, CRI-O, cri-dockerd) is a Go program: its
 //! sockets are read by read and written by write or writev; recvfrom, sendto and their like, which servers of all kinds
 //! call all the time, are not watched.
+//! Where trampolines tell the payload of sockets (`hooks::trampolines`), none of the three is watched for it.
 //! Not watched: fcntl(F_DUPFD), a call that Go programs make for each descriptor of theirs, while a copy of a CRI or
 //! shim connection is made by none. (Were one made, its bytes would be missed; none would be taken for another's, for
 //! what closes or replaces a number is watched.)
@@ -12,7 +13,7 @@
 use tracer_ebpf::shared::{NO_ARG, Spec, class, shape, spec_flag};
 use tracer_ebpf::{direction, socket_op, sys};
 
-use super::hooks::Group;
+use super::hooks::{Backend, Group};
 
 /// A watched syscall.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +102,18 @@ impl Watched {
     const fn event(mut self, event: &'static str) -> Watched {
         self.event = event;
         self
+    }
+
+    /// As it is watched where the payload of sockets comes by `payload`. Trampolines leave writes to cgroup files over.
+    pub(crate) fn beside(self, payload: Backend) -> Option<Watched> {
+        if payload == Backend::Tracepoint || self.spec.class != class::IO {
+            return Some(self);
+        }
+        (self.nr == libc::SYS_write).then(|| Watched {
+            group: Group::Cgroup,
+            required: false,
+            ..self.enter(Some("file_write_enter")).exit(Some("file_write_exit"))
+        })
     }
 
     /// Reported for these values of argument 0 alone.

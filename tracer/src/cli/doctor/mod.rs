@@ -10,7 +10,7 @@ use self::report::{Check, Report};
 use super::args::{self, Doctor};
 use super::output::{OutputError, write};
 use super::{Done, Failure};
-use crate::probe;
+use crate::probe::{self, Backend, Choice};
 
 pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
     let mut checks = vec![privileges()];
@@ -18,7 +18,7 @@ pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
     if !args.hooks {
         checks.push(runtime::check(args.socket.0.as_deref()).await);
     }
-    let hooks = hooks(&mut checks);
+    let hooks = hooks(args.backend.into(), &mut checks);
     let report = Report { checks, hooks };
     match args.output {
         args::Report::Text => write(report.text(super::output::colour()).as_bytes())?,
@@ -28,13 +28,30 @@ pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
 }
 
 /// Attaches every hook and detaches it again.
-fn hooks(checks: &mut Vec<Check>) -> Vec<report::Hook> {
-    match probe::probe_hooks() {
-        Ok(hooks) => hooks.into_iter().map(report::Hook::from).collect(),
+fn hooks(choice: Choice, checks: &mut Vec<Check>) -> Vec<report::Hook> {
+    match probe::probe_hooks(choice) {
+        Ok((hooks, fallback)) => {
+            checks.push(backend(&hooks, fallback));
+            hooks.into_iter().map(report::Hook::from).collect()
+        }
         Err(error) => {
             checks.push(Check::bad("hooks", error.to_string(), "do what the message says; then run doctor again"));
             Vec::new()
         }
+    }
+}
+
+/// By what the bytes of sockets come; the other hooks have one backend each.
+fn backend(hooks: &[probe::Hook], fallback: Option<String>) -> Check {
+    let by_trampolines = hooks.iter().any(|hook| hook.backend == Backend::Trampoline);
+    match (by_trampolines, fallback) {
+        (true, _) => Check::ok("backend", "socket bytes by trampolines"),
+        (false, None) => Check::ok("backend", "socket bytes by tracepoints, as chosen"),
+        (false, Some(reason)) => Check::warn(
+            "backend",
+            format!("socket bytes by tracepoints; trampolines are refused: {reason}"),
+            "nothing is missed; but each read and write of the whole node passes a program",
+        ),
     }
 }
 
