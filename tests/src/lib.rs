@@ -10,6 +10,7 @@ pub mod churn;
 pub mod cri;
 pub mod image;
 pub mod kubelet;
+pub mod late;
 pub mod machine;
 pub mod node;
 pub mod podlapse;

@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod bench;
 mod cpio;
 mod demo;
+mod late_attach;
 mod setup;
 mod sh;
 mod test;
@@ -38,6 +39,8 @@ enum Task {
     Vm(vm::Args),
     /// Measure what podlapse costs, as ratios within one run
     Bench(bench::Args),
+    /// Cut recorded and played traffic anywhere, and score the names that podlapse gives to the rest
+    LateAttach(late_attach::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Some(Task::TestKubelet(args)) => test_kubelet::main(&args),
         Some(Task::Vm(args)) => vm::main(&args),
         Some(Task::Bench(args)) => bench::main(&args),
+        Some(Task::LateAttach(args)) => late_attach::main(&args),
     };
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }

@@ -27,6 +27,8 @@ pub enum Take {
     Text(Leaf),
     /// Take a varint.
     Number(Leaf),
+    /// Take that there is such a field (as the number 1), and nothing of what it holds.
+    Present(Leaf),
     /// Walk into the message that an RPC envelope carries; which one its service and method (read before) say.
     Payload,
     /// Walk into the value of a `google.protobuf.Any`; which message it is its type URL (read before) says.
@@ -60,6 +62,11 @@ pub const fn text(number: u32, field: Field) -> (u32, Take) {
 /// Takes the varint `number` as `field`.
 pub const fn number(number: u32, field: Field) -> (u32, Take) {
     (number, Take::Number(Leaf::Field(field)))
+}
+
+/// Takes as `field` that there is a message `number`.
+pub const fn present(number: u32, field: Field) -> (u32, Take) {
+    (number, Take::Present(Leaf::Field(field)))
 }
 
 /// Walks into the message `number`.

@@ -226,6 +226,8 @@ pub enum Field {
     Timeout,
     /// ExecSync reply.
     ExecExitCode,
+    /// List requests: 1 when not everything is asked for.
+    Filter,
 }
 
 /// A field's value.

@@ -5,7 +5,7 @@
 //! `api/types/event.proto`. Never on it: annotations, labels, envs, auth, commands and their output, `info` maps,
 //! process specs. A method that is not here is read not at all; the containerd API's replies carry whole specs.
 
-use super::allow::{Allow, Leaf, NOTHING, Take, enter, number, text};
+use super::allow::{Allow, Leaf, NOTHING, Take, enter, number, present, text};
 use super::call::Field::*;
 
 static POD_METADATA: Allow = Allow(&[text(1, PodName), text(2, PodUid), text(3, PodNamespace), number(4, PodAttempt)]);
@@ -33,7 +33,7 @@ static SANDBOX_STATUS: Allow = Allow(&[
     enter(5, &POD_NETWORK),
     text(9, RuntimeHandler),
 ]);
-static SANDBOX_FILTER: Allow = Allow(&[text(1, SandboxId)]);
+static SANDBOX_FILTER: Allow = Allow(&[text(1, SandboxId), present(2, Filter), present(3, Filter)]);
 static LIST_SANDBOX: Allow = Allow(&[enter(1, &SANDBOX_FILTER)]);
 static SANDBOX_ITEM: Allow =
     Allow(&[text(1, SandboxId), enter(2, &POD_METADATA), number(3, State), text(7, RuntimeHandler)]);
@@ -43,7 +43,8 @@ static CREATE_CONTAINER: Allow =
     Allow(&[text(1, SandboxId), enter(2, &CONTAINER_CONFIG), enter(3, &CREATE_SANDBOX_CONFIG)]);
 static CREATE_SANDBOX_CONFIG: Allow = Allow(&[enter(1, &POD_METADATA)]);
 static STOP_CONTAINER: Allow = Allow(&[text(1, ContainerId), number(2, Timeout)]);
-static CONTAINER_FILTER: Allow = Allow(&[text(1, ContainerId), text(3, SandboxId)]);
+static CONTAINER_FILTER: Allow =
+    Allow(&[text(1, ContainerId), present(2, Filter), text(3, SandboxId), present(4, Filter)]);
 static LIST_CONTAINERS: Allow = Allow(&[enter(1, &CONTAINER_FILTER)]);
 static CONTAINER_ITEM: Allow = Allow(&[
     text(1, ContainerId),

@@ -200,6 +200,10 @@ impl Scanner {
                     self.finish_text(leaf, taken);
                 }
             }
+            Some(Take::Present(leaf)) => {
+                taken.number(leaf, 1);
+                self.state = fixed(end, end);
+            }
             Some(Take::Number(_)) | None => self.state = fixed(end, end),
         }
     }

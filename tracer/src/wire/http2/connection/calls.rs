@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::half::Block;
 use super::{Connection, Side};
-use crate::cri::infer::{Keep, Part};
+use crate::cri::infer::{self, Keep, Part};
 use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, Slot, schema};
 use crate::wire::context::Context;
 use crate::wire::http2::grpc::Messages;
@@ -142,7 +142,8 @@ impl Connection {
                 Keep::Continuation => mask.keep_continuation(piece),
             }
         };
-        let name = cx.infer.message(key, part, at, start.bytes, complete, &mut keep, cx.out);
+        let message = infer::Start { key, part, at, bytes: start.bytes, complete };
+        let name = cx.infer.message(message, &mut keep, cx.out);
         let Some(call) = self.calls.get_mut(&stream) else { return };
         let fields = match name {
             Some((service, method)) => {
