@@ -16,6 +16,7 @@ mod chores;
 mod connects;
 mod edges;
 mod limits;
+mod listed;
 mod process;
 mod queue;
 mod signs;
@@ -105,6 +106,8 @@ pub struct Lifecycle {
     volumes: BTreeMap<PodUid, Vec<Volume>>,
     /// Clients' connects to addresses of no known pod.
     early_connects: VecDeque<Early>,
+    /// The last list of what exists holds everything.
+    list_is_whole: bool,
     losses: Losses,
     /// The OOM killer chose a process that is of no unit.
     stray_oom: bool,
@@ -137,6 +140,7 @@ impl Lifecycle {
             prepared: BTreeMap::new(),
             volumes: BTreeMap::new(),
             early_connects: VecDeque::new(),
+            list_is_whole: false,
             losses: Losses::default(),
             stray_oom: false,
             wire_evicted: 0,

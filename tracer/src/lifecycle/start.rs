@@ -219,6 +219,21 @@ impl Start {
         self.calls.iter_mut().chain(&mut self.asides).rev().find(|call| call.key == key)
     }
 
+    /// Of two containers of one id the first is what was known before its creation had a name.
+    pub(super) fn one_container(&mut self, id: &ContainerId) {
+        let mut same = self.containers.iter().enumerate().filter(|(_, c)| c.id.as_ref() == Some(id)).map(|(i, _)| i);
+        let (Some(old), Some(new)) = (same.next(), same.next()) else { return };
+        self.containers.remove(old);
+        let moved = |index: usize| match index {
+            _ if index == old => new - 1,
+            _ if index > old => index - 1,
+            _ => index,
+        };
+        for call in self.calls.iter_mut().chain(&mut self.asides) {
+            call.container = call.container.map(moved);
+        }
+    }
+
     /// Whether its RunPodSandbox is open.
     pub(super) fn creating_sandbox(&self) -> bool {
         self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())

@@ -11,9 +11,10 @@ use super::StartKey;
 use super::argv::Cni;
 use super::calls::TaskSeen;
 use super::limits::Writes;
+use super::listed::Existing;
 use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid, Tid};
 use crate::record::{CgroupWrite, Exec, Exit, Syscall};
-use crate::trace::ProcessInfo;
+use crate::trace::{PodInfo, ProcessInfo};
 
 /// A unit's place in [`Units`]; ascending with first appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,6 +167,9 @@ pub(super) struct TaskCall {
 pub(super) struct Unit {
     pub(super) id: ContainerId,
     pub(super) start: Option<StartKey>,
+    /// Whose sandbox it is, and what container, where it was there before podlapse.
+    pub(super) pod: Option<PodInfo>,
+    pub(super) existing: Option<Box<Existing>>,
     pub(super) runs: Vec<Run>,
     pub(super) signs: Vec<Sign>,
     /// Runs, signs, writes and task calls that found no room.

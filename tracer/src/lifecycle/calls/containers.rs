@@ -3,12 +3,13 @@
 //! The first container of each name in a sandbox is part of its pod's start. A later attempt, in a sandbox that runs,
 //! is a start of its own; the containers that live beside it go with it as peers.
 
+use super::super::listed::{filled, first_of_start};
 use super::super::start::{Call, Container, Method, Start};
 use super::super::state::Step;
 use super::super::{Lifecycle, StartKey};
 use super::{About, id, saturate, text};
 use crate::cri::{CallStart, Ending, Field, Fields};
-use crate::ids::{ContainerId, PodUid};
+use crate::ids::{ContainerId, MonotonicNs, PodUid};
 use crate::trace::{PodInfo, StartKind};
 
 impl Lifecycle {
@@ -22,12 +23,9 @@ impl Lifecycle {
         let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
         let key = match known {
             Some(key) if attempt == 0 || first => key,
+            None if self.listed_without(&sandbox, name.as_deref()) => self.begin_in(call.at, &sandbox, fields),
             _ if attempt > 0 => self.begin_container(&call, known, &sandbox, fields),
-            _ => {
-                let key = self.begin_partial(call.at, PodInfo { attempt: None, ..pod(fields) });
-                self.link_sandbox(key, &sandbox, true);
-                key
-            }
+            _ => self.begin_in(call.at, &sandbox, fields),
         };
         let start = self.starts.get_mut(&key)?;
         // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
@@ -56,6 +54,22 @@ impl Lifecycle {
         Some(self.join(key, Method::CreateContainer, call, Some(index), image))
     }
 
+    /// The rest of a start that was under way: the first call in a sandbox that was made before, or whose making was
+    /// seen in part.
+    fn begin_in(&mut self, at: MonotonicNs, sandbox: &ContainerId, fields: &Fields) -> StartKey {
+        let (listed, peers) = (self.listed_pod(sandbox), self.peers(sandbox, None));
+        let unit = self.units.find(sandbox).and_then(|key| self.units.get(key));
+        let first = unit.and_then(first_of_start).filter(|first| *first <= at);
+        let pod = PodInfo { attempt: None, ..pod(fields) };
+        let pod = listed.map_or_else(|| pod.clone(), |listed| filled(&pod, &listed));
+        let key = self.begin_partial(first.unwrap_or(at), pod);
+        if let Some(start) = self.starts.get_mut(&key) {
+            start.peers = peers;
+        }
+        self.link_sandbox(key, sandbox, true);
+        key
+    }
+
     /// A later attempt of a container.
     fn begin_container(
         &mut self,
@@ -65,11 +79,16 @@ impl Lifecycle {
         fields: &Fields,
     ) -> StartKey {
         let peers = self.peers(sandbox, fields.text(Field::ContainerName));
-        let pod = known.and_then(|key| self.starts.get(&key)).map_or_else(|| pod(fields), |start| start.pod.clone());
+        let listed = self.listed_pod(sandbox);
+        let pod = match (known.and_then(|key| self.starts.get(&key)), &listed) {
+            (Some(start), _) => start.pod.clone(),
+            (None, Some(listed)) => filled(&PodInfo { attempt: None, ..pod(fields) }, listed),
+            (None, None) => pod(fields),
+        };
         let key = self.begin(call.at, pod);
         if let Some(start) = self.starts.get_mut(&key) {
             (start.kind, start.sandbox, start.peers) = (StartKind::Container, Some(sandbox.clone()), peers);
-            if known.is_none() {
+            if known.is_none() && listed.is_none() {
                 start.notes.insert("sandbox_start_not_seen".to_owned());
             }
         }
@@ -79,7 +98,8 @@ impl Lifecycle {
     /// The containers of a sandbox that live now, but for those of that name; the newest of each name.
     fn peers(&self, sandbox: &ContainerId, name: Option<&str>) -> Vec<Container> {
         let starts = self.starts.values().filter(|start| start.sandbox.as_ref() == Some(sandbox));
-        let mut peers: Vec<Container> = Vec::new();
+        let mut peers = self.listed_peers(sandbox);
+        peers.retain(|peer| peer.name.as_deref() != name);
         for start in starts {
             for container in start.containers.iter().filter(|c| !c.replaced && c.name.as_deref() != name) {
                 peers.retain(|peer| peer.name.is_none() || peer.name != container.name);
@@ -96,9 +116,15 @@ impl Lifecycle {
             Some(key) => key,
             None => {
                 // podlapse came between CreateContainer and StartContainer.
-                let key = self.begin_partial(call.at, PodInfo::default());
-                let container = Container { id: Some(id.clone()), created: call.at, ..Container::default() };
+                let existing = self.existing_container(&id).cloned();
+                let pod = existing.as_ref().and_then(|existing| self.listed_pod(&existing.sandbox));
+                let key = self.begin_partial(call.at, pod.unwrap_or_default());
+                let container = existing.as_ref().map(|existing| existing.container.clone()).unwrap_or_default();
+                let container = Container { id: Some(id.clone()), created: call.at, ..container };
                 self.starts.get_mut(&key)?.containers.push(container);
+                if let Some(existing) = existing.filter(|existing| self.start_of_unit(&existing.sandbox).is_none()) {
+                    self.link_sandbox(key, &existing.sandbox, true);
+                }
                 self.link_unit(key, &id);
                 key
             }

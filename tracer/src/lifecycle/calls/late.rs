@@ -68,7 +68,7 @@ impl Lifecycle {
     }
 
     /// Something new is known of a start's pod: what began in its sandbox after that may have been told without it.
-    pub(super) fn pod_known(&mut self, key: StartKey, at: MonotonicNs) {
+    pub(in crate::lifecycle) fn pod_known(&mut self, key: StartKey, at: MonotonicNs) {
         let sandbox = self.starts.get(&key).and_then(|start| start.sandbox.clone());
         let keys = sandbox.map(|sandbox| self.starts_in(&sandbox)).unwrap_or_default();
         keys.into_iter().chain([key]).for_each(|key| self.reconsider(key, at));

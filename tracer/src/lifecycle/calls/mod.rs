@@ -114,7 +114,10 @@ impl Lifecycle {
                 self.stop(at, sandbox());
                 None
             }
-            (Protocol::Grpc, "RemovePodSandbox") => self.stop(at, sandbox()).map(About::Removal),
+            (Protocol::Grpc, "RemovePodSandbox") => {
+                sandbox().iter().for_each(|id| self.unlist(id));
+                self.stop(at, sandbox()).map(About::Removal)
+            }
             (Protocol::Grpc, "PodSandboxStatus") => sandbox().and_then(|id| self.start_of_unit(&id)).map(About::Status),
             (Protocol::Grpc, "Version") => Some(About::Version),
             (Protocol::Grpc, "ContainerStatus") => {

@@ -67,6 +67,9 @@ impl Lifecycle {
                 if let Some(container) = containers.zip(container).and_then(|(all, index)| all.get_mut(index)) {
                     container.id = Some(id.clone());
                 }
+                if let Some(start) = self.starts.get_mut(&key) {
+                    start.one_container(&id);
+                }
                 self.link_unit(key, &id);
             }
             Method::PullImage => call.image_ref = text(fields, Field::ImageRef),

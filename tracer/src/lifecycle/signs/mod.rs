@@ -52,12 +52,8 @@ impl Lifecycle {
             Event::Lost { counter, count } => self.lost(*counter, *count),
             Event::Node(pairs) => self.node(pairs),
             Event::Process(process) => self.found(tgid, process),
-            Event::Bytes(_)
-            | Event::Signal { .. }
-            | Event::Tick
-            | Event::Mark(_)
-            | Event::Listed(_)
-            | Event::Unknown(_) => {}
+            Event::Listed(listed) => self.listed(at, listed),
+            Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
         }
     }
 
@@ -118,8 +114,10 @@ impl Lifecycle {
             process.run = None;
         }
         process.name = unit.is_none().then(|| exec.comm.as_str().into());
+        let starts = matches!(kind, Kind::ShimStarter | Kind::OciCreate | Kind::OciStart);
         (process.kind, process.unit) = (kind, unit);
         self.remember(tgid, Some((at, exec)));
+        self.goes_on(at, unit.filter(|_| starts));
     }
 
     /// The entrypoint is the first exec in the container by its init; hooks in the container are children of init.
@@ -141,6 +139,7 @@ impl Lifecycle {
             unit.init_seen = unit.init_seen.or(Some(tgid));
         }
         let start = unit.start;
+        self.goes_on(at, key.filter(|_| entered));
         key.into_iter().for_each(|key| self.cross_check(key));
         let kind = match (is_init, helper) {
             (true, _) => Kind::Contained,

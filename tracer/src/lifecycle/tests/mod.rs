@@ -11,6 +11,7 @@ mod kinds;
 mod labels;
 mod late;
 mod limits;
+mod listed;
 mod properties;
 mod queue;
 mod render;
