@@ -152,6 +152,9 @@ fn emit(piece: &Piece) {
         put::<4096>(piece, len);
     } else if len <= room::<16384>() {
         put::<16384>(piece, len);
+    } else if len <= room::<{ 33 * 1024 }>() {
+        // Two whole DATA frames, which is most of a long list.
+        put::<{ 33 * 1024 }>(piece, len);
     } else {
         put::<{ MAX_PAYLOAD + size_of::<Bytes>() }>(piece, len);
     }

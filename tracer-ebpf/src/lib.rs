@@ -12,8 +12,9 @@ pub mod shared;
 /// Length of the kernel's `task_struct.comm`, terminating zero included.
 pub const COMM_LEN: usize = 16;
 
-/// Longest payload that one [`Bytes`] record carries; a longer read or write leaves a gap behind it.
-pub const MAX_PAYLOAD: usize = 32 * 1024;
+/// Longest payload that one [`Bytes`] record carries; a longer read or write leaves a gap behind it. grpc-go writes when
+/// it has 32 KiB together, and then up to a whole DATA frame more (`internal/transport/http_util.go`, `bufWriter`).
+pub const MAX_PAYLOAD: usize = 64 * 1024;
 
 /// Longest string argument (path, mount source, file name) that a record carries, terminating zero excluded.
 pub const MAX_STR: usize = 511;
