@@ -57,6 +57,22 @@ pub fn of(recording: &Path) -> Result<Vec<Seen>> {
     Ok(all)
 }
 
+/// Bytes in a recording that were not understood, or not there.
+pub fn undecoded(recording: &Path) -> Result<u64> {
+    let mut reader = Reader::open(recording).with_context(|| format!("cannot read {}", recording.display()))?;
+    let mut decoder = Decoder::new(Limits::default());
+    let (mut sum, mut events) = (0, Vec::new());
+    while let Some(record) = reader.read()? {
+        feed(&mut decoder, &record, &mut events);
+        for event in events.drain(..) {
+            if let CallEvent::Undecoded { bytes, .. } = event {
+                sum += bytes;
+            }
+        }
+    }
+    Ok(sum)
+}
+
 /// As the engine feeds its own.
 fn feed(decoder: &mut Decoder, record: &Record, out: &mut Vec<CallEvent>) {
     let Record { at, tgid, .. } = *record;

@@ -7,7 +7,7 @@ use ::podlapse::record::Event;
 use ::podlapse::recording::Reader;
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::kubelet::{self, Watch};
-use podlapse_tests::{Node, Options, podlapse};
+use podlapse_tests::{Node, Options, calls, podlapse};
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -80,6 +80,10 @@ pub(crate) async fn main(args: &Args) -> Result<()> {
     println!("recording  {:>10.2} MiB, of which {} starts", size as f64 / f64::from(1 << 20), traces.len());
     println!("payload    {:>10.2} MiB in {} records", of("payload").1 as f64 / f64::from(1 << 20), of("payload").0);
     println!("signs      {:>10} records", of("signs").0);
+    let (calls, undecoded) = (calls::of(&file)?, calls::undecoded(&file)?);
+    let unnamed = calls.iter().filter(|call| call.method.is_empty()).count();
+    println!("calls      {:>10}, of which {unnamed} without a name", calls.len());
+    println!("undecoded  {undecoded:>10} bytes");
     println!("lost       {:>10} records", of("lost").1);
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! podlapse's calls against containerd's: who is right about each name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use podlapse::ids::ConnId;
+use podlapse_tests::calls::{Seen, Source};
 
 use crate::truth::Logged;
-use podlapse_tests::calls::{Seen, Source};
 
 /// containerd writes its line between the two edges of a call; the clocks are compared to within this.
 const SLACK: u64 = 500_000;
@@ -26,13 +28,17 @@ pub(crate) struct Verdict {
     /// Calls that are not the CRI's, which containerd does not log.
     foreign: usize,
     wrong: Vec<String>,
+    /// Start and end, method as the log has it, and whether podlapse had a name: calls on connections that were
+    /// older than podlapse.
+    late: Vec<(u64, u64, &'static str, bool)>,
 }
 
 /// Compares all calls with the log. `attached` and `detached` are when everything was to be seen.
 pub(crate) fn compare(seen: &[Seen], log: &[Logged], attached: u64, detached: u64) -> Verdict {
     let mut verdict = Verdict::default();
     let mut taken = vec![false; log.len()];
-    let cri = |call: &&Seen| call.service.starts_with("runtime.");
+    let cri = |call: &&Seen| call.service.ends_with("RuntimeService") || call.service.ends_with("ImageService");
+    let old: BTreeSet<_> = seen.iter().filter(|call| call.source != Source::Read).map(|call| call.key.conn).collect();
     verdict.foreign = seen.iter().filter(|call| call.source != Source::Unknown && !cri(call)).count();
 
     // Named calls first: one that is not named may be any that is left. Those that end first choose first.
@@ -49,6 +55,7 @@ pub(crate) fn compare(seen: &[Seen], log: &[Logged], attached: u64, detached: u6
             continue;
         };
         taken[index] = true;
+        verdict.settle(call, log[index].method, &old);
         let row = verdict.row(&call.method);
         match call.source {
             Source::Read => row.read += 1,
@@ -62,6 +69,7 @@ pub(crate) fn compare(seen: &[Seen], log: &[Logged], attached: u64, detached: u6
         let candidate = |entry: &Logged| call.candidates.is_empty() || call.candidates.contains(&entry.method);
         if let Some(index) = find(log, &taken, call, candidate) {
             taken[index] = true;
+            verdict.settle(call, log[index].method, &old);
             verdict.row(log[index].method).ambiguous += 1;
         } else if call.candidates.is_empty() {
             // Nothing is claimed, so nothing is wrong: another API's.
@@ -98,6 +106,24 @@ fn describe(call: &Seen) -> String {
 }
 
 impl Verdict {
+    fn settle(&mut self, call: &Seen, method: &'static str, old: &BTreeSet<ConnId>) {
+        if let (Some(end), true) = (call.end, old.contains(&call.key.conn)) {
+            self.late.push((call.start, end, method, call.source != Source::Unknown));
+        }
+    }
+
+    /// Calls on connections older than podlapse that follow the first complete one of their method, and how many of
+    /// them have no name in the end.
+    pub(crate) fn late(&self) -> (usize, usize) {
+        let mut first: BTreeMap<&str, u64> = BTreeMap::new();
+        for (_, end, method, _) in &self.late {
+            let known = first.entry(method).or_insert(*end);
+            *known = (*known).min(*end);
+        }
+        let followers = || self.late.iter().filter(|(start, _, method, _)| first[method] <= *start);
+        (followers().count(), followers().filter(|(.., named)| !named).count())
+    }
+
     fn row(&mut self, method: &str) -> &mut Row {
         self.rows.entry(method.to_owned()).or_default()
     }
@@ -131,6 +157,11 @@ impl Verdict {
             sum.wrong += row.wrong;
         }
         print_row("all", sum);
+        let (late, open) = self.late();
+        let share = 100.0 * open as f64 / late.max(1) as f64;
+        println!(
+            "on connections older than podlapse, after the first of its method: {late} calls, {open} ambiguous ({share:.2} %)"
+        );
         println!("calls of other APIs: {}", self.foreign);
         self.wrong.iter().for_each(|wrong| println!("wrong: {wrong}"));
     }
@@ -143,9 +174,9 @@ fn print_row(method: &str, row: Row) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use podlapse::cri::CallKey;
-    use podlapse::ids::ConnId;
+
+    use super::*;
 
     fn call(method: &str, source: Source, at: u64, id: &str, candidates: &[&'static str]) -> Seen {
         Seen {
@@ -201,6 +232,16 @@ mod tests {
         assert_eq!(of("StopContainer", 100 * MS, "a"), [missed, "StopContainer 0 0 0 0 1"]);
         assert_eq!(of("RemoveContainer", 100 * MS, "b"), ["RemoveContainer 0 0 0 1 1"]);
         assert_eq!(of("RemoveContainer", 110 * MS, "a"), ["RemoveContainer 0 0 0 1 1"]);
+    }
+
+    #[test]
+    fn the_first_call_of_a_method_is_not_counted() {
+        let known = call("Status", Source::Inferred, 100 * MS, "a", &[]);
+        let open = |at| call("", Source::Unknown, at, "a", &["Status", "Version"]);
+        // The second begins before the first has ended.
+        let seen = [known, open(105 * MS), open(120 * MS), call("Status", Source::Inferred, 140 * MS, "a", &[])];
+        let log: Vec<Logged> = [101, 106, 121, 141].map(|at| logged("Status", at * MS, "a")).into();
+        assert_eq!(compare(&seen, &log, 0, u64::MAX).late(), (2, 1));
     }
 
     #[test]
