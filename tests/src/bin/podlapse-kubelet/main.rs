@@ -15,7 +15,7 @@ use podlapse_tests::kubelet::{self, Watch};
 use podlapse_tests::machine::Machine;
 use podlapse_tests::secrets::{self, holds_none, recording_holds_none};
 use podlapse_tests::tools::{Containerd, Tools};
-use podlapse_tests::{Node, Options, calls, podlapse, trace};
+use podlapse_tests::{Cri, Node, Options, calls, podlapse, trace};
 use serde_json::Value;
 
 use crate::truth::clock_offset;
@@ -137,7 +137,7 @@ async fn while_recorded(node: &mut Node, watch: &mut Watch, file: &Path) -> Resu
     say("kubelet is killed and comes again, and so does a pod");
     node.kill_kubelet()?;
     // Not beside kubelet, which ends every pod that it does not know.
-    secrets::a_pod_full_of_secrets(node).await?;
+    secrets::a_pod_full_of_secrets(node, &mut Cri::connect(&node.socket()).await?).await?;
     node.start_kubelet()?;
     node.put_static_pod("after", &kubelet::web("after"))?;
     watch.running("after", 2).await?;
