@@ -13,6 +13,7 @@ pub mod kubelet;
 pub mod late;
 pub mod machine;
 pub mod node;
+pub mod payload;
 pub mod podlapse;
 pub mod secrets;
 pub mod signals;

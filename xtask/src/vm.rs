@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: Debian's kernels load and attach every hook, and a whole Debian node is traced.
+//! `cargo xtask vm`: Debian's kernels load and attach every hook by either backend, and a whole Debian node is traced.
 //!
-//! A kernel and an initramfs in QEMU, without KVM; `podlapse doctor --hooks` inside says what
-//! happened to each hook. The node is `node.rs`'s.
+//! A kernel and an initramfs in QEMU, without KVM; `podlapse doctor --hooks` inside says what happened to each hook, and
+//! `podlapse-guest payload` whether the bytes that podlapse reads are those that were sent. The node is `node.rs`'s.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,14 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One line a kernel; setup and build came before.
+/// A line a kernel and backend; setup and build came before.
 pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
     let dir = workspace.built("vm");
     fs::create_dir_all(&dir)?;
     let image = dir.join("initramfs.cpio");
     let busybox = workspace.tools.join("node/bin/busybox");
-    fs::write(&image, initramfs::build(&busybox, &workspace.built("podlapse"))?)?;
+    let programs = ["podlapse", "podlapse-guest"].map(|name| workspace.built(name));
+    fs::write(&image, initramfs::build(&busybox, &programs)?)?;
 
     let mut failed = Vec::new();
     for kernel in KERNELS.iter().filter(|kernel| only.is_none_or(|only| only == kernel.version)) {
@@ -63,9 +64,10 @@ pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
         let console = boot(workspace, version, &image, &log)?;
         let seconds = start.elapsed().as_secs_f64();
         match verdict::read(&console) {
-            Ok(verdict) => {
-                println!("{version}: {verdict}, {seconds:.1} s");
-                if !verdict.passed() {
+            Ok(verdicts) => {
+                verdicts.iter().for_each(|verdict| println!("{version}: {verdict}"));
+                println!("{version}: {seconds:.1} s");
+                if !verdict::passed(&verdicts) {
                     failed.push(version);
                 }
             }

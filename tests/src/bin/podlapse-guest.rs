@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use podlapse::probe::Backend;
 use podlapse_tests::cri::{Container, Cri, Pod, pid_of};
-use podlapse_tests::{image, slice};
+use podlapse_tests::{image, payload, slice};
 use serde_json::{Value, json};
 
 /// Images and pods for a whole node.
@@ -27,6 +28,12 @@ enum Task {
         /// A static busybox
         #[arg(long)]
         busybox: PathBuf,
+    },
+    /// Compare the bytes that podlapse reads off this program's own sockets with what it sent
+    Payload {
+        /// How podlapse reads them
+        #[arg(value_parser = ["tracepoint", "trampoline"])]
+        backend: String,
     },
     /// Start a pod; one JSON object on stdout says what the CRI and /proc say of it
     Pod(Start),
@@ -56,11 +63,8 @@ struct Start {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Images { dir, busybox } => images(&dir, &busybox),
-        Task::Pod(start) => tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Into::into)
-            .and_then(|runtime| runtime.block_on(start.main())),
+        Task::Payload { backend } => wait(payload(&backend)),
+        Task::Pod(start) => wait(start.main()),
     };
     done.map_or_else(
         |error| {
@@ -69,6 +73,16 @@ fn main() -> ExitCode {
         },
         |()| ExitCode::SUCCESS,
     )
+}
+
+fn wait(task: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(task)
+}
+
+async fn payload(backend: &str) -> Result<()> {
+    let backend = if backend == "trampoline" { Backend::Trampoline } else { Backend::Tracepoint };
+    let verdict = payload::check(backend).await?;
+    Ok(writeln!(std::io::stdout(), "{verdict}")?)
 }
 
 fn images(dir: &Path, busybox: &Path) -> Result<()> {

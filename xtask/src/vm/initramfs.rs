@@ -1,4 +1,4 @@
-//! The guest's files: busybox, podlapse with its shared libraries, and an `init`.
+//! The guest's files: busybox, podlapse and `podlapse-guest` with their shared libraries, and an `init`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use crate::cpio::Cpio;
 use crate::sh;
 
-/// No tracefs: podlapse copes by itself. The lines around the verdict are what
-/// [`super::verdict`] looks for on the console.
+/// No tracefs: podlapse copes by itself. The lines around each backend's verdict are what [`super::verdict`] looks for on
+/// the console.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -21,21 +21,30 @@ mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-podlapse doctor --hooks -o json > /tmp/verdict
-code=$?
-echo
-echo podlapse-vm-begin $(uname -r)
-cat /tmp/verdict
-echo
-echo podlapse-vm-end $code
+for backend in tracepoint trampoline; do
+    podlapse doctor --hooks --backend $backend -o json > /tmp/verdict
+    code=$?
+    echo
+    echo podlapse-vm-begin $(uname -r) $backend
+    cat /tmp/verdict
+    echo
+    echo podlapse-vm-end $code
+    podlapse-guest payload $backend > /tmp/payload 2>&1
+    echo podlapse-vm-payload $? $(tail -n 1 /tmp/payload)
+done
 poweroff -f
 ";
 
 /// The archive for a kernel of the same architecture as this machine.
-pub(super) fn build(busybox: &Path, podlapse: &Path) -> Result<Vec<u8>> {
+pub(super) fn build(busybox: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
     let mut files = vec![(PathBuf::from("/bin/busybox"), read(busybox)?)];
-    files.push((PathBuf::from("/bin/podlapse"), without_debug_info(podlapse)?));
-    for library in libraries(podlapse)? {
+    let mut shared = BTreeSet::new();
+    for program in programs {
+        let name = program.file_name().context("a program without a name")?;
+        files.push((Path::new("/bin").join(name), without_debug_info(program)?));
+        shared.extend(libraries(program)?);
+    }
+    for library in shared {
         let data = read(&library)?;
         files.push((library, data));
     }

@@ -1,20 +1,26 @@
-//! What a guest's console says about each hook: the object that `podlapse doctor --hooks -o json`
-//! printed between two marker lines.
+//! What a guest's console says of each backend: the object that `podlapse doctor --hooks -o json` printed between two
+//! marker lines, and a line of `podlapse-guest payload`.
 
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What one kernel did with the hooks.
+/// Those that every kernel has to take.
+const BACKENDS: [&str; 2] = ["tracepoint", "trampoline"];
+
+/// What one kernel did with the hooks of one backend.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     release: String,
+    backend: String,
     code: i32,
     hooks: usize,
     refused: Vec<Refusal>,
     /// Checks of the kernel that came out badly.
     bad: Vec<String>,
+    /// Whether the bytes are those that were sent, and what was said of it.
+    payload: (bool, String),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,17 +30,22 @@ struct Refusal {
     why: String,
 }
 
+/// Both backends have every hook that podlapse cannot do without, and tell the right bytes.
+pub(super) fn passed(verdicts: &[Verdict]) -> bool {
+    verdicts.iter().map(|it| it.backend.as_str()).eq(BACKENDS) && verdicts.iter().all(Verdict::passed)
+}
+
 impl Verdict {
-    /// Every hook that podlapse cannot do without is attached.
-    pub(super) fn passed(&self) -> bool {
-        self.code == 0 && self.hooks > 0 && !self.refused.iter().any(|refusal| refusal.required)
+    fn passed(&self) -> bool {
+        let required = self.refused.iter().any(|refusal| refusal.required);
+        self.code == 0 && self.hooks > 0 && !required && self.payload.0
     }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { release, code, hooks, refused, bad } = self;
-        write!(f, "kernel {release}, hooks attached {}/{hooks}", hooks - refused.len())?;
+        let Self { release, backend, code, hooks, refused, bad, payload: (agrees, payload) } = self;
+        write!(f, "kernel {release}, {backend}: hooks attached {}/{hooks}", hooks - refused.len())?;
         for Refusal { name, required, why } in refused {
             let kind = if *required { "refused" } else { "refused (optional)" };
             write!(f, "; {kind} {name}: {why}")?;
@@ -45,14 +56,23 @@ impl fmt::Display for Verdict {
         if *code != 0 {
             write!(f, "; doctor ended with {code}")?;
         }
-        Ok(())
+        write!(f, "; payload{}: {payload}", if *agrees { "" } else { " is WRONG" })
     }
 }
 
 /// Reads a whole console.
-pub(super) fn read(console: &str) -> Result<Verdict> {
-    let (_, rest) = console.split_once("podlapse-vm-begin ").context("the guest never came to its verdict")?;
-    let (release, rest) = rest.split_once('\n').context("the console ends in the verdict")?;
+pub(super) fn read(console: &str) -> Result<Vec<Verdict>> {
+    let verdicts: Result<Vec<Verdict>> = console.split("podlapse-vm-begin ").skip(1).map(one).collect();
+    let verdicts = verdicts?;
+    if verdicts.is_empty() {
+        bail!("the guest never came to a verdict");
+    }
+    Ok(verdicts)
+}
+
+fn one(text: &str) -> Result<Verdict> {
+    let (of, rest) = text.split_once('\n').context("the console ends in the verdict")?;
+    let (release, backend) = of.trim().split_once(' ').context("a verdict of no backend")?;
     let (object, end) = rest.split_once("podlapse-vm-end ").context("the console ends in the verdict")?;
     let code = end.lines().next().unwrap_or_default().trim();
     let code: i32 = code.parse().with_context(|| format!("exit code {code:?}"))?;
@@ -64,7 +84,13 @@ pub(super) fn read(console: &str) -> Result<Verdict> {
     let refused = hooks.iter().filter(|hook| !attached(hook)).map(refusal).collect();
     let checks = object.get("checks").and_then(Value::as_array);
     let bad = checks.into_iter().flatten().filter_map(bad_check).collect();
-    Ok(Verdict { release: release.trim().to_owned(), code, hooks: hooks.len(), refused, bad })
+    let (_, payload) =
+        end.split_once("podlapse-vm-payload ").context("the console ends before the payload's verdict")?;
+    let payload = payload.lines().next().unwrap_or_default().trim();
+    let (agrees, payload) = payload.split_once(' ').unwrap_or((payload, "nothing was said"));
+    let (release, backend) = (release.to_owned(), backend.to_owned());
+    let payload = (agrees == "0", payload.to_owned());
+    Ok(Verdict { release, backend, code, hooks: hooks.len(), refused, bad, payload })
 }
 
 fn bad_check(check: &Value) -> Option<String> {
@@ -90,39 +116,54 @@ fn refusal(hook: &Value) -> Refusal {
 mod tests {
     use super::*;
 
+    fn block(backend: &str, hooks: &str, end: &str) -> String {
+        format!("podlapse-vm-begin 6.1.0 {backend}\r\n{{\"hooks\":[{hooks}]}}\r\n\r\npodlapse-vm-end {end}\r\n")
+    }
+
+    const GOOD: &str = r#"{"name":"a","attached":true,"required":true}"#;
+    const END: &str = "0\r\npodlapse-vm-payload 0 7 bytes agree";
+
     #[test]
-    fn console_with_verdict() {
-        let console = "Booting\r\n\r\npodlapse-vm-begin 6.1.0-9-cloud-amd64\r\n\
-            {\"hooks\":[{\"name\":\"a\",\"attached\":true,\"required\":true},\r\n\
-            {\"name\":\"b\",\"attached\":false,\"required\":false,\"why\":\"no such hook\"}]}\r\n\
-            \r\npodlapse-vm-end 0\r\n";
-        let verdict = read(console).unwrap();
-        assert!(verdict.passed());
+    fn console_with_verdicts() {
+        let hooks = format!(r#"{GOOD},{{"name":"b","attached":false,"required":false,"why":"no such hook"}}"#);
+        let console = format!("Booting\r\n\r\n{}{}", block("tracepoint", &hooks, END), block("trampoline", GOOD, END));
+        let verdicts = read(&console).unwrap();
+        assert!(passed(&verdicts));
         assert_eq!(
-            verdict.to_string(),
-            "kernel 6.1.0-9-cloud-amd64, hooks attached 1/2; refused (optional) b: no such hook"
+            verdicts[0].to_string(),
+            "kernel 6.1.0, tracepoint: hooks attached 1/2; refused (optional) b: no such hook; payload: 7 bytes agree"
         );
+        assert_eq!(verdicts[1].to_string(), "kernel 6.1.0, trampoline: hooks attached 1/1; payload: 7 bytes agree");
+        assert!(!passed(&verdicts[..1]), "one backend is missing");
     }
 
     #[test]
-    fn required_hook_refused() {
-        let console = "podlapse-vm-begin 5.10\n{\"hooks\":[{\"name\":\"a\",\"attached\":false}],\
-            \"checks\":[{\"name\":\"btf\",\"level\":\"bad\",\"found\":\"missing\"}]}\n\
-            podlapse-vm-end 1\n";
-        let verdict = read(console).unwrap();
-        assert!(!verdict.passed());
+    fn what_does_not_pass() {
+        let good = block("tracepoint", GOOD, END);
+        let refused = r#"{"name":"a","attached":false}"#;
+        let wrong = "0\r\npodlapse-vm-payload 1 they differ";
+        let failed = "1\r\npodlapse-vm-payload 0 7 bytes agree";
+        for (hooks, end) in [(refused, END), (GOOD, wrong), (GOOD, failed), ("", END)] {
+            let verdicts = read(&(good.clone() + &block("trampoline", hooks, end))).unwrap();
+            assert!(!passed(&verdicts), "{verdicts:?}");
+        }
+        let verdicts = read(&block("trampoline", refused, wrong)).unwrap();
         assert_eq!(
-            verdict.to_string(),
-            "kernel 5.10, hooks attached 0/1; refused a: no reason given; btf: missing; \
-             doctor ended with 1"
+            verdicts[0].to_string(),
+            "kernel 6.1.0, trampoline: hooks attached 0/1; refused a: no reason given; payload is WRONG: they differ"
         );
     }
 
     #[test]
     fn console_without_verdict() {
-        for console in
-            ["", "panic", "podlapse-vm-begin 5.10\n{\"hooks\":[", "podlapse-vm-begin 5\nx\npodlapse-vm-end 127\n"]
-        {
+        let cut = block("trampoline", GOOD, "0\r\n");
+        for console in [
+            "",
+            "panic",
+            "podlapse-vm-begin 5.10 a\n{\"hooks\":[",
+            "podlapse-vm-begin 5 a\nx\npodlapse-vm-end 127\n",
+            &cut,
+        ] {
             assert!(read(console).is_err(), "{console:?}");
         }
     }
