@@ -4,6 +4,7 @@
 //! network namespaces. It leaves nothing behind, however its process ends. [`Cri`] starts pods on
 //! it, or on any other CRI socket.
 
+pub mod bpf;
 pub mod calls;
 pub mod cgroup;
 pub mod churn;

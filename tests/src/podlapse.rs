@@ -46,6 +46,18 @@ pub struct Ended {
 
 /// Starts podlapse on a node's socket and returns when its hooks are attached.
 pub fn attach(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Running> {
+    start(node, subcommand, options)?.attached()
+}
+
+/// A podlapse that attaches.
+#[derive(Debug)]
+pub struct Starting {
+    running: Running,
+    attached: mpsc::Receiver<()>,
+}
+
+/// Starts podlapse on a node's socket.
+pub fn start(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Starting> {
     let mut command = Command::new(binary()?);
     command.args(subcommand).arg("--socket").arg(node.socket()).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -70,13 +82,25 @@ pub fn attach(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Runn
         }
         all
     });
-    let running = Running { child, stdout, stderr };
-    match attached.recv_timeout(Duration::from_secs(30)) {
-        Ok(()) => Ok(running),
-        Err(_) => {
-            running.interrupt()?;
-            let ended = running.wait(Duration::from_secs(10))?;
-            bail!("podlapse did not attach ({}):\n{}", ended.status, ended.stderr)
+    Ok(Starting { running: Running { child, stdout, stderr }, attached })
+}
+
+impl Starting {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Waits until its hooks are attached.
+    pub fn attached(self) -> Result<Running> {
+        let running = self.running;
+        match self.attached.recv_timeout(Duration::from_secs(30)) {
+            Ok(()) => Ok(running),
+            Err(_) => {
+                running.interrupt()?;
+                let ended = running.wait(Duration::from_secs(10))?;
+                bail!("podlapse did not attach ({}):\n{}", ended.status, ended.stderr)
+            }
         }
     }
 }
@@ -114,6 +138,12 @@ impl Running {
             Err(rustix::io::Errno::SRCH) => Ok(()),
             sent => sent.context("cannot signal podlapse"),
         }
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(mut self) -> Result<Ended> {
+        self.child.kill()?;
+        self.wait(Duration::from_secs(10))
     }
 
     /// Waits for its end; kills it after `timeout`.
