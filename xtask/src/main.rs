@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod bench;
 mod cpio;
 mod demo;
+mod fuzz;
 mod late_attach;
 mod setup;
 mod sh;
@@ -41,6 +42,8 @@ enum Task {
     Bench(bench::Args),
     /// Cut recorded and played traffic anywhere, and score the names that podlapse gives to the rest
     LateAttach(late_attach::Args),
+    /// Fuzz the decoders, the engine and the recordings' reader
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Some(Task::Vm(args)) => vm::main(&args),
         Some(Task::Bench(args)) => bench::main(&args),
         Some(Task::LateAttach(args)) => late_attach::main(&args),
+        Some(Task::Fuzz(args)) => fuzz::main(&args),
     };
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }

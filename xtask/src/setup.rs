@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 
 mod apt;
 mod bpf_linker;
+mod fuzz;
 mod kubelet;
 mod node;
 mod protoc;
@@ -46,11 +47,13 @@ pub(crate) enum Group {
     Python,
     /// kubelet, built from Debian's source package
     Kubelet,
+    /// cargo-fuzz
+    Fuzz,
 }
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    let all = [Group::Build, Group::Node, Group::Vm, Group::Python];
+    let all = [Group::Build, Group::Node, Group::Vm, Group::Python, Group::Fuzz];
     run(&Workspace::find()?, if args.groups.is_empty() { &all } else { &args.groups })
 }
 
@@ -68,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, groups: &[Group]) -> Result<()> {
             Group::Vm => vm::ensure(&tools)?,
             Group::Python => python::ensure(&tools)?,
             Group::Kubelet => kubelet::ensure(&tools)?,
+            Group::Fuzz => fuzz::ensure(&tools)?,
         }
     }
     apt::forget_lists(&tools)

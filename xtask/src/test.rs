@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
-use crate::{setup, sh, vm};
+use crate::{fuzz, setup, sh, vm};
 
 /// No choices: the gate is one.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     let start = Instant::now();
     let cargo = |args: &[&str]| sh::show(workspace.cargo().args(args));
 
-    let groups = [setup::Group::Build, setup::Group::Node, setup::Group::Vm, setup::Group::Python];
+    let groups = [setup::Group::Build, setup::Group::Node, setup::Group::Vm, setup::Group::Python, setup::Group::Fuzz];
     step("setup", || setup::run(&workspace, &groups))?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
@@ -34,6 +34,7 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     // One selection of packages, or cargo builds their dependencies once for each; one test at a
     // time, because the end-to-end tests compare the machine before and after.
     step("tests", || cargo(&["test", "--workspace", "--", "--test-threads=1"]))?;
+    step("fuzz targets", || fuzz::smoke(&workspace))?;
     step("kernels", || vm::run(&workspace, None))?;
     step("node", || vm::node::run(&workspace))?;
     eprintln!("test: everything passed in {:.0} s", start.elapsed().as_secs_f64());

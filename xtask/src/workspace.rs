@@ -68,7 +68,8 @@ impl Workspace {
         self.target().join("release").join(name)
     }
 
-    fn target(&self) -> PathBuf {
+    /// Where cargo builds.
+    pub(crate) fn target(&self) -> PathBuf {
         env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.root.join("target"), |dir| self.root.join(dir))
     }
 }

@@ -324,7 +324,8 @@ impl<'a> Reader<'a> {
 
     fn comm(&mut self) -> Result<String, DecodeError> {
         let raw: [u8; abi::COMM_LEN] = self.array("comm")?;
-        Ok(short_text(raw.split(|b| *b == 0).next().unwrap_or_default()))
+        // The last byte is the terminating zero, whatever stands there.
+        Ok(short_text(raw[..abi::COMM_LEN - 1].split(|b| *b == 0).next().unwrap_or_default()))
     }
 
     fn namespaces(&mut self) -> Result<Namespaces, DecodeError> {

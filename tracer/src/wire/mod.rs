@@ -26,3 +26,13 @@ mod ttrpc;
 
 pub use context::{Counters, Limits};
 pub use decoder::{Decoder, Redactor};
+
+/// The parts one by one, for the fuzz targets: they compile this module into a crate of their own.
+#[cfg(fuzzing)]
+pub(crate) mod parts {
+    pub(crate) use super::context::Context;
+    pub(crate) use super::http2::parts::*;
+    pub(crate) use super::piece::{Mask, Piece};
+    pub(crate) use super::proto::Scanner;
+    pub(crate) use super::taken::Taken;
+}

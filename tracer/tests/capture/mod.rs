@@ -3,7 +3,6 @@
 #![allow(clippy::allow_attributes, dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use podlapse::cri::{CallEvent, CallKey, Ending, MethodSource};
 use podlapse::ids::{ConnId, MonotonicNs, Tgid};
@@ -36,19 +35,33 @@ pub(crate) struct Call {
     pub(crate) status: Option<(u32, String)>,
 }
 
-fn file(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+macro_rules! capture {
+    ($name:literal) => {
+        (
+            include_str!(concat!("../../../tests/data/", $name, ".jsonl")),
+            include_str!(concat!("../../../tests/data/", $name, ".truth.jsonl")),
+        )
+    };
 }
 
-fn lines(text: &str) -> impl Iterator<Item = Value> {
+/// A capture's chunks, and its truth.
+fn files(name: &str) -> (&'static str, &'static str) {
+    match name {
+        "kubelet-1.32-containerd-1.7" => capture!("kubelet-1.32-containerd-1.7"),
+        "kubelet-1.20-containerd-1.6-v1alpha2" => capture!("kubelet-1.20-containerd-1.6-v1alpha2"),
+        "crictl-1.36-containerd-1.6" => capture!("crictl-1.36-containerd-1.6"),
+        _ => panic!("there is no capture {name}"),
+    }
+}
+
+fn lines(text: &'static str) -> impl Iterator<Item = Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap())
 }
 
 /// A capture's chunks, as the records of a runtime that accepted the connections.
 pub(crate) fn records(name: &str) -> Vec<(MonotonicNs, Input)> {
     let mut offsets: BTreeMap<(u64, bool), u64> = BTreeMap::new();
-    lines(&file(&format!("{name}.jsonl")))
+    lines(files(name).0)
         .filter_map(|line| {
             let at = MonotonicNs(line["t"].as_u64().unwrap());
             let conn = line["conn"].as_u64().unwrap();
@@ -84,8 +97,7 @@ pub(crate) fn chunk(conn: u64, direction: Direction, offset: u64, data: Vec<u8>)
 
 /// What an independent decoder, from each connection's first byte, made of a capture.
 pub(crate) fn truth(name: &str) -> Vec<Call> {
-    let text = file(&format!("{name}.truth.jsonl"));
-    let calls = lines(&text).map(|line| Call {
+    let calls = lines(files(name).1).map(|line| Call {
         key: CallKey {
             conn: ConnId(line["conn"].as_u64().unwrap()),
             stream: u32::try_from(line["stream"].as_u64().unwrap()).unwrap(),

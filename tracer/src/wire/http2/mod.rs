@@ -24,3 +24,13 @@ pub(super) enum Side {
     Client,
     Server,
 }
+
+/// For the fuzz targets.
+#[cfg(fuzzing)]
+pub(super) mod parts {
+    pub(crate) use super::direction::{Direction as Frames, Step as FrameStep};
+    pub(crate) use super::frame::Head;
+    pub(crate) use super::grpc::{Messages, Step as MessageStep};
+    pub(crate) use super::hpack::decode as decode_block;
+    pub(crate) use super::table::Table;
+}
