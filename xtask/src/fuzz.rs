@@ -24,6 +24,12 @@ pub(crate) struct Args {
     /// Only the committed corpus and a second more for each target, as `cargo xtask test` does
     #[arg(long, conflicts_with = "seconds")]
     smoke: bool,
+    /// Build with AddressSanitizer: slower, and only the libraries have code that it could find fault with
+    #[arg(long, conflicts_with = "smoke")]
+    address: bool,
+    /// First write the seeds that recorded traffic gives into the committed corpus
+    #[arg(long, conflicts_with = "smoke")]
+    seeds: bool,
     /// Then take into the committed corpus what reaches code that it does not
     #[arg(long, conflicts_with = "smoke")]
     keep: bool,
@@ -57,7 +63,17 @@ fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         bail!("there is no fuzz target {unknown}: {}", all.join(", "));
     }
     let chosen = if args.targets.is_empty() { &all } else { &args.targets };
-    let built = build(workspace)?;
+    let built = build(workspace, args.address)?;
+    if args.seeds {
+        let mut cargo = workspace.cargo();
+        cargo.env("RUSTFLAGS", "--cfg fuzzing").args(["run", "--quiet", "--example", "seeds"]);
+        cargo
+            .arg("--manifest-path")
+            .arg(package.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(scratch(workspace).join("seeds"));
+        sh::loud(cargo.arg("--").arg(package.join("corpus")))?;
+    }
     println!("{:<10} {:>12} {:>8} {:>10}  new findings", "target", "executions", "seconds", "per second");
     let mut findings = Vec::new();
     for target in chosen {
@@ -93,20 +109,19 @@ fn targets(package: &Path) -> Result<Vec<String>> {
 }
 
 /// Builds all targets; gives their folder.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let target = scratch(workspace);
-    // On a stable toolchain RUSTC_BOOTSTRAP is what allows the sanitizer; it is set for this build alone.
+fn build(workspace: &Workspace, address: bool) -> Result<PathBuf> {
+    let (sanitizer, dir) = if address { ("address", "build-address") } else { ("none", "build") };
+    let dir = scratch(workspace).join(dir);
     let mut cargo = workspace.cargo();
-    cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TERM_QUIET", "true").args([
-        "fuzz",
-        "build",
-        "--fuzz-dir",
-        "tests/fuzz",
-    ]);
-    sh::loud(cargo.arg("--target-dir").arg(target.join("build"))).context(
+    if address {
+        // On a stable toolchain that is what allows the sanitizer; it is set for this build alone.
+        cargo.env("RUSTC_BOOTSTRAP", "1");
+    }
+    cargo.env("CARGO_TERM_QUIET", "true").args(["fuzz", "build", "--fuzz-dir", "tests/fuzz", "--sanitizer", sanitizer]);
+    sh::loud(cargo.arg("--target-dir").arg(&dir)).context(
         "the fuzz targets did not build: they need the crate registry, a C and a C++ compiler (package build-essential)",
     )?;
-    Ok(target.join("build").join(host()?).join("release"))
+    Ok(dir.join(host()?).join("release"))
 }
 
 fn scratch(workspace: &Workspace) -> PathBuf {
@@ -133,7 +148,7 @@ fn fuzz(workspace: &Workspace, built: &Path, target: &str, args: &Args) -> Resul
     let start = Instant::now();
     let mut fuzzer = Command::new(built.join(target));
     // A recording may unpack to much: 2 GiB and half a minute are beyond everything that is meant.
-    fuzzer.args([&found, &seeds]).args(["-rss_limit_mb=2048", "-timeout=30", "-max_len=8192", "-print_final_stats=1"]);
+    fuzzer.args([&found, &seeds]).args(["-rss_limit_mb=2048", "-timeout=30", "-max_len=32768", "-print_final_stats=1"]);
     fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={artifacts}"));
     let log_file = fs::File::create(&log)?;
     let status = fuzzer
@@ -154,7 +169,7 @@ fn fuzz(workspace: &Workspace, built: &Path, target: &str, args: &Args) -> Resul
         bail!("fuzz target {target} ended with {status}: see {}", log.display());
     }
     if args.keep && status.success() {
-        sh::output(Command::new(built.join(target)).arg("-merge=1").arg("-max_len=8192").args([&seeds, &found]))?;
+        sh::output(Command::new(built.join(target)).arg("-merge=1").arg("-max_len=32768").args([&seeds, &found]))?;
     }
     Ok(Run { target: target.to_owned(), executions, seconds, finding })
 }

@@ -30,6 +30,7 @@ mod wire;
 
 mod check;
 mod input;
+pub mod seeds;
 
 /// One module a target: `run` takes any bytes and panics when a property does not hold.
 pub mod target {

@@ -12,6 +12,18 @@ fn round_trip() {
     }
 }
 
+/// The kernel never sends one (found by fuzzing).
+#[test]
+fn a_comm_without_its_zero_can_be_encoded_again() {
+    let exit = samples().into_iter().find(|record| matches!(record.event, Event::Exit(_))).unwrap();
+    let mut bytes = encode(&exit);
+    let end = bytes.len();
+    bytes[end - abi::COMM_LEN..].fill(b'x');
+    let record = decode(&bytes).unwrap();
+    assert!(matches!(&record.event, Event::Exit(exit) if exit.comm == "x".repeat(abi::COMM_LEN - 1)));
+    assert_eq!(decode(&encode(&record)).as_ref(), Ok(&record));
+}
+
 #[test]
 fn every_truncated_prefix_is_an_error() {
     for record in samples() {

@@ -29,7 +29,7 @@ pub(super) enum Side {
 #[cfg(fuzzing)]
 pub(super) mod parts {
     pub(crate) use super::direction::{Direction as Frames, Step as FrameStep};
-    pub(crate) use super::frame::Head;
+    pub(crate) use super::frame::{Head, Kind};
     pub(crate) use super::grpc::{Messages, Step as MessageStep};
     pub(crate) use super::hpack::decode as decode_block;
     pub(crate) use super::table::Table;
