@@ -196,6 +196,8 @@ pub async fn check(backend: Backend) -> Result<String> {
     let options = Options { socket: Some(path), bootstrap: Bootstrap::Off, backend: choice };
     let mut session = Session::attach(options).await?;
     found.exchange(calls, &mut noise)?;
+    // The rings hold about two exchanges.
+    let mut records = session.next().await?;
     let mut pairs = Vec::new();
     // Closed one after the other, so that numbers and addresses come again.
     for _ in 0..3 {
@@ -206,15 +208,17 @@ pub async fn check(backend: Backend) -> Result<String> {
         }
         pair.copied(&mut noise)?;
         pairs.push(closed(pair));
+        records.extend(session.next().await?);
     }
     let mut muted = Pair::new(&listener, &server)?;
     muted.exchange(calls, &mut noise)?;
-    let (heard, mut records) = muted_pair(&mut session, &muted, &listener).await?;
+    let heard = mute(&mut session, &muted, &listener, &mut records).await?;
     muted.exchange(calls, &mut noise)?;
     muted.copied(&mut noise)?;
     records.extend(session.finish().await);
     drop(session);
 
+    ensure!(!records.iter().any(|record| matches!(record.event, Event::Lost { .. })), "records were lost");
     let seen = Seen::of(&records, &listener)?;
     let mut bytes = seen.agrees("found", &seen.found(found.client.fd)?, &found.client.sent, &found.client.received)?;
     bytes += seen.agrees("found", &seen.found(found.server.fd)?, &found.server.sent, &found.server.received)?;
@@ -227,7 +231,6 @@ pub async fn check(backend: Backend) -> Result<String> {
         let (out, into) = seen.streams(&conn);
         ensure!((out, into) == (truth.0.as_slice(), truth.1.as_slice()), "a muted connection went on");
     }
-    ensure!(!records.iter().any(|record| matches!(record.event, Event::Lost { .. })), "records were lost");
     Ok(format!("{bytes} bytes agree"))
 }
 
@@ -240,22 +243,22 @@ fn closed(pair: Pair) -> (Streams, Streams) {
 }
 
 /// Mutes both ends of the last pair once they are known; what was heard of each until then.
-async fn muted_pair(
+async fn mute(
     session: &mut Session,
     pair: &Pair,
     listener: &Path,
-) -> Result<(Vec<(ConnId, Streams)>, Vec<Record>)> {
-    let mut records = Vec::new();
+    records: &mut Vec<Record>,
+) -> Result<Vec<(ConnId, Streams)>> {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
         records.extend(session.next().await?);
-        let seen = Seen::of(&records, listener)?;
+        let seen = Seen::of(records, listener)?;
         if let (Some(client), Some(server)) = (seen.connected.get(3), seen.accepted.get(3)) {
             let truth = |end: &End| (end.sent.clone(), end.received.clone());
             let whole = |conn: &ConnId, end: &End| seen.streams(conn) == (&end.sent[..], &end.received[..]);
             if whole(client, &pair.client) && whole(server, &pair.server) {
                 [*client, *server].into_iter().for_each(|conn| session.mute(conn));
-                return Ok((vec![(*client, truth(&pair.client)), (*server, truth(&pair.server))], records));
+                return Ok(vec![(*client, truth(&pair.client)), (*server, truth(&pair.server))]);
             }
         }
         ensure!(std::time::Instant::now() < deadline, "the pair to be muted was not seen whole");

@@ -18,8 +18,8 @@ pub(crate) mod node;
 mod qemu;
 mod verdict;
 
-/// A guest needs about 10 s; TCG on a loaded machine a few times that.
-const TIMEOUT: Duration = Duration::from_secs(180);
+/// A guest needs about half a minute; TCG on a loaded machine a few times that.
+const TIMEOUT: Duration = Duration::from_secs(400);
 
 /// Which guests.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{initramfs, qemu};
@@ -114,14 +114,16 @@ fn verdict(out: &Path) -> Result<String> {
     let truth = serde_json::from_str(&read("three.truth")?)?;
     check::pods(&serde_json::from_str(&read("pods.json")?)?, &truth).context("what podlapse pods says of pod three")?;
     let mut verdict = vec![read("versions")?.lines().collect::<Vec<_>>().join(", ")];
-    for pod in ["demo", "three", "crun"] {
+    for (pod, backend) in [("demo", "trampoline"), ("three", "trampoline"), ("crun", "tracepoint")] {
         let (traces, truth) = (read(&format!("{pod}.json"))?, read(&format!("{pod}.truth"))?);
         let [trace] = traces.lines().collect::<Vec<_>>()[..] else {
             bail!("{} traces of pod {pod}", traces.lines().count());
         };
         let (trace, truth): (Value, Value) = (serde_json::from_str(trace)?, serde_json::from_str(&truth)?);
         let named = check::start(&trace, &truth).with_context(|| format!("the trace of pod {pod}"))?;
-        verdict.push(format!("{pod} complete, {named}"));
+        let by = &trace["node"]["probes"]["socket"];
+        ensure!(by == backend, "the sockets of pod {pod} were read by {by}, not {backend}");
+        verdict.push(format!("{pod} complete by {backend}s, {named}"));
     }
     verdict.push("podlapse pods agrees".to_owned());
     Ok(verdict.join("; "))

@@ -12,9 +12,9 @@ step() {
 
 # A start under podlapse: its trace in out/NAME.json, what the node itself says in out/NAME.truth.
 start() {
-    name=$1 containers=$2
-    shift 2
-    podlapse record "out/$name.plr" --containers "$containers" --timeout 120s -o json -- \
+    name=$1 containers=$2 backend=$3
+    shift 3
+    podlapse record "out/$name.plr" --backend "$backend" --containers "$containers" --timeout 120s -o json -- \
         sh -c "exec podlapse-guest pod $name $* > out/$name.truth" > "out/$name.json"
 }
 
@@ -29,10 +29,10 @@ cp cni.conflist /etc/cni/net.d/10-podlapse.conflist
 step systemctl start dbus.socket containerd.service
 step ctr -n k8s.io images import images/pause.tar
 step ctr -n k8s.io images import images/busybox.tar
-step start demo 1
-step start three 3 --init --apps 2 --keep
+step start demo 1 auto
+step start three 3 trampoline --init --apps 2 --keep
 step pods
-step start crun 1 --runtime crun
+step start crun 1 tracepoint --runtime crun
 {
     echo "kernel $(uname -r)"
     systemctl --version | sed -n '1s/ (.*//p'
