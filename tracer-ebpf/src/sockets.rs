@@ -206,10 +206,10 @@ fn new_connection(tgid: u32, fd: u32, sock: u64) -> u64 {
 }
 
 /// Notes the `struct sock` of a connection that was found open. Gives the other connection that it is known as; 0 where
-/// there is none, `conn` where that cannot be noted.
+/// there is none, or the connection is closed already; `conn` where that cannot be noted.
 #[inline(always)]
 pub(crate) fn note_sock(conn: u64, sock: u64) -> u64 {
-    let Some(state) = CONNS.get_ptr_mut(conn) else { return conn };
+    let Some(state) = CONNS.get_ptr_mut(conn) else { return 0 };
     if sock == 0 {
         return conn;
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use podlapse::ids::Tgid;
-use podlapse::probe::{Bootstrap, Options, ProbeError, Session, Status};
+use podlapse::probe::{Backend, Bootstrap, Choice, Options, ProbeError, Session, Status};
 use podlapse::record::{Direction, Event, Record, Role, SocketOp};
 
 /// Reads and writes as runtimes do, which are Go programs, by read and write: the standard library's streams receive
@@ -150,4 +150,22 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     assert!(!format!("{records:?}").contains("hunter2"));
     let exit = records.iter().find(|record| record.tgid == child && matches!(record.event, Event::Exit(_)));
     assert!(matches!(&exit.unwrap().event, Event::Exit(exit) if exit.status == Some(3)));
+}
+
+#[tokio::test]
+async fn trampolines_are_taken_or_their_refusal_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runtime.sock");
+    serve(UnixListener::bind(&path).unwrap());
+    let only =
+        |backend| Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off, backend: Choice::Only(backend) };
+    let by = |session: &Session| session.node_now().backends["socket"].clone();
+    match Session::attach(only(Backend::Trampoline)).await {
+        Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
+            return println!("skipped: {error}");
+        }
+        Err(ProbeError::Trampolines(reason)) => assert!(!reason.is_empty()),
+        session => assert_eq!(by(&session.unwrap()), "trampoline"),
+    }
+    assert_eq!(by(&Session::attach(only(Backend::Tracepoint)).await.unwrap()), "tracepoint");
 }

@@ -200,5 +200,10 @@ mod tests {
         for (of, member) in tracer_ebpf::shared::offset::MEMBERS {
             assert!(btf.offset(of, member).is_some(), "{of}.{member}");
         }
+        for name in super::FUNCTIONS {
+            assert_eq!(btf.function(name).and_then(|it| it.first().cloned()).as_deref(), Some("socket"), "{name}");
+        }
+        assert!(btf.iter_type("ITER_IOVEC").is_some());
+        assert_eq!(btf.iter_type("ITER_MISSING"), None);
     }
 }
