@@ -11,6 +11,10 @@ pub(super) enum Program {
     Cni(Cni),
     /// `containerd-shim-runc-v2 … -id ID [start|delete]`.
     Shim { action: ShimAction, id: ContainerId },
+    /// `conmon -b BUNDLE -c ID …` of CRI-O: forks the monitor of one container and ends.
+    Conmon { id: ContainerId },
+    /// `pinns -d DIR -f NAME --net …` of CRI-O: makes namespaces and pins them; the path of the network's, if it is one.
+    Pinns { netns: Option<String> },
     /// `runc|crun|… ACTION … ID`.
     Oci { action: OciAction, id: ContainerId },
     /// `runc init`.
@@ -67,7 +71,43 @@ pub(super) fn classify(argv: &[String]) -> Program {
         return Program::Init;
     }
     let base = basename(program);
-    shim(base, args).or_else(|| oci(base, args)).unwrap_or(Program::Other)
+    match base {
+        "conmon" => conmon(args),
+        "pinns" => Some(pinns(args)),
+        _ => shim(base, args).or_else(|| oci(base, args)),
+    }
+    .unwrap_or(Program::Other)
+}
+
+/// The value of an option, by its short or long name.
+fn value<'a>(args: &'a [String], short: &str, long: &str) -> Option<&'a str> {
+    args.iter().enumerate().find_map(|(at, arg)| match arg.strip_prefix(long) {
+        Some(rest) if rest.starts_with('=') => Some(&rest[1..]),
+        Some("") => args.get(at + 1).map(String::as_str),
+        _ if arg == short => args.get(at + 1).map(String::as_str),
+        _ => None,
+    })
+}
+
+/// conmon `src/cli.c`. With `--sync` it does not fork; for an exec it has `-e`.
+fn conmon(args: &[String]) -> Option<Program> {
+    let id = value(args, "-c", "--cid").filter(|id| !id.is_empty())?;
+    let id = ContainerId(id.to_owned());
+    let flag = |names: [&str; 2]| args.iter().any(|arg| names.contains(&arg.as_str()));
+    Some(if flag(["-e", "--exec"]) {
+        Program::Oci { action: OciAction::Exec, id }
+    } else if flag(["--sync", "--sync=true"]) {
+        Program::Shim { action: ShimAction::Daemon, id }
+    } else {
+        Program::Conmon { id }
+    })
+}
+
+/// CRI-O `pinns/src/pinns.c`: each namespace of kind K is pinned at `DIR/Kns/NAME`.
+fn pinns(args: &[String]) -> Program {
+    let net = args.iter().any(|arg| arg == "-n" || arg == "--net" || arg.starts_with("--net="));
+    let (dir, name) = (value(args, "-d", "--dir"), value(args, "-f", "--filename"));
+    Program::Pinns { netns: dir.zip(name).filter(|_| net).map(|(dir, name)| format!("{dir}/netns/{name}")) }
 }
 
 /// The last component of a path.
@@ -190,6 +230,19 @@ mod tests {
         check("/proc/self/exe -namespace k8s.io -id SB -address /run/c.sock", expect!["shim Daemon SB"]);
         check(&format!("{shim} -id SB -bundle /run/b delete"), expect!["shim Delete SB"]);
         check("containerd-shim-runc-v2 -info", expect!["Other"]);
+    }
+
+    #[test]
+    fn crio() {
+        let conmon =
+            "/usr/libexec/crio/conmon -b /run/c -c CT --exit-dir /var/run/crio/exits -r /usr/bin/runc -u CT -s";
+        check(conmon, expect![[r#"Conmon { id: ContainerId("CT") }"#]]);
+        check("conmon --cid=CT --sync -r /usr/bin/crun", expect!["shim Daemon CT"]);
+        check("conmon -c CT -r /usr/bin/runc -e --exec-process-spec /tmp/p", expect!["oci Exec CT"]);
+        check("conmon --version", expect!["Other"]);
+        let pinned = expect![[r#"Pinns { netns: Some("/var/run/netns/7c") }"#]];
+        check("/usr/bin/pinns -d /var/run -f 7c -s net.core=1 --ipc --net --uts", pinned);
+        check("pinns -d /var/run -f 7c --ipc --uts", expect!["Pinns { netns: None }"]);
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl Lifecycle {
         let about = [
             ("container", container.and_then(|c| c.name.clone())),
             ("image", call.image.clone()),
+            ("last_request_ns", call.held.map(|first| call.start.at.since(first).to_string())),
             ("exit_code", call.exit_code.map(|code| code.to_string())),
             ("ended", ended.map(str::to_owned)),
         ];
@@ -137,7 +138,7 @@ impl Lifecycle {
         DraftSpan {
             stage: call.method.stage().to_owned(),
             name: if unnamed { call.candidates.join(" or ") } else { call.start.method.clone() },
-            start: call.start.at,
+            start: call.held.unwrap_or(call.start.at),
             end: end.map(|(at, _)| *at),
             observed: end.is_some(),
             process: None,

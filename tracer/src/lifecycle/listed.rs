@@ -181,7 +181,7 @@ impl Lifecycle {
 pub(super) fn first_of_start(unit: &Unit) -> Option<MonotonicNs> {
     let makes = |kind: &Kind| match kind {
         Kind::Cni(cni) => cni.command == "ADD",
-        Kind::ShimStarter | Kind::OciCreate | Kind::OciStart => true,
+        Kind::ShimStarter | Kind::Conmon | Kind::OciCreate | Kind::OciStart => true,
         _ => false,
     };
     let runs = unit.runs.iter().filter(|run| makes(&run.kind)).filter_map(|run| run.begin());

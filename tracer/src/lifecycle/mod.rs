@@ -34,9 +34,9 @@ use self::chores::Chores;
 use self::connects::Early;
 use self::process::Processes;
 use self::queue::Pulls;
-use self::start::Start;
+use self::start::{Call, Method, Start};
 use self::state::{State, Step};
-use self::unit::Units;
+use self::unit::{Run, Units};
 use self::volumes::Volume;
 use crate::cri::{CallKey, Slot};
 use crate::engine::{Config, Update};
@@ -98,6 +98,8 @@ pub struct Lifecycle {
     chores: Chores,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
+    /// By path: the process that made and pinned it.
+    pinned: BTreeMap<String, Run>,
     /// By path: unshare to bind mount.
     netns_paths: BTreeMap<String, (MonotonicNs, MonotonicNs)>,
     /// Pod cgroups that were made, and no RunPodSandbox yet; when the first container below showed that one had come.
@@ -137,6 +139,7 @@ impl Lifecycle {
             chores: Chores::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
+            pinned: BTreeMap::new(),
             prepared: BTreeMap::new(),
             volumes: BTreeMap::new(),
             early_connects: VecDeque::new(),
@@ -332,6 +335,20 @@ impl Lifecycle {
         };
         let key = self.starts.iter().rev().find(|(_, start)| open(start)).map(|(key, _)| *key)?;
         self.link_sandbox(key, id, false);
+        Some(key)
+    }
+
+    /// A container of a pod is made while its one CreateContainer is open: CRI-O does so (containerd, in StartContainer,
+    /// where its id is known). The reply has the last word.
+    fn link_created(&mut self, uid: &PodUid, id: &ContainerId) -> Option<StartKey> {
+        let key = self.start_of_pod(uid)?;
+        let start = self.starts.get_mut(&key)?;
+        let creating = |call: &&Call| call.method == Method::CreateContainer && call.end.is_none();
+        let mut open = start.calls.iter().filter(creating).map(|call| call.container);
+        let (Some(Some(container)), None) = (open.next(), open.next()) else { return None };
+        let container = start.containers.get_mut(container).filter(|container| container.id.is_none())?;
+        container.id = Some(id.clone());
+        self.link_unit(key, id);
         Some(key)
     }
 

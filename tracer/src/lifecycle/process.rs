@@ -87,7 +87,9 @@ impl Processes {
             Kind::Hook => Kind::Hook,
             Kind::Aside => Kind::Aside,
             Kind::Contained => Kind::Contained,
-            Kind::ShimStarter | Kind::ShimDaemon | Kind::Other => Kind::Other,
+            // It forks once, and ends.
+            Kind::Conmon => Kind::ShimDaemon,
+            Kind::ShimStarter | Kind::ShimDaemon | Kind::Pinns | Kind::Other => Kind::Other,
         };
         Process { parent, kind, unit: up.unit, ..Process::default() }
     }

@@ -59,6 +59,9 @@ pub(super) struct Call {
     /// Index of its container.
     pub(super) container: Option<usize>,
     pub(super) image: Option<String>,
+    /// When the first request for what it was given came: CRI-O holds what was made for a request that was given up,
+    /// and hands it to the next one of the same name.
+    pub(super) held: Option<MonotonicNs>,
     /// What a pull's reply calls the image.
     pub(super) image_ref: Option<String>,
     /// What the command of an ExecSync came to.

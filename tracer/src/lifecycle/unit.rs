@@ -31,6 +31,10 @@ pub(super) enum Kind {
     Cni(Cni),
     ShimStarter,
     ShimDaemon,
+    /// Starts the monitor of one container, its child.
+    Conmon,
+    /// Makes the pod's namespaces.
+    Pinns,
     OciCreate,
     OciStart,
     /// `runc init` and its stages, crun's child: cloned by `create`, later the entrypoint.
@@ -81,6 +85,18 @@ pub(super) struct ExecSeen {
     pub(super) argv: Vec<String>,
     /// Its network namespace; 0: unknown.
     pub(super) net: u32,
+}
+
+impl ExecSeen {
+    pub(super) fn of(at: MonotonicNs, exec: &Exec) -> ExecSeen {
+        ExecSeen {
+            at,
+            filename: exec.filename.clone(),
+            comm: exec.comm.clone(),
+            argv: exec.argv.clone(),
+            net: exec.namespaces.net,
+        }
+    }
 }
 
 impl Run {

@@ -2,6 +2,7 @@
 
 mod containers;
 mod execs;
+mod held;
 mod late;
 mod pulls;
 mod replies;
@@ -233,6 +234,7 @@ fn new_call(method: Method, start: CallStart, container: Option<usize>, image: O
         client: None,
         container,
         image,
+        held: None,
         image_ref: None,
         exit_code: None,
         replied: false,

@@ -58,6 +58,7 @@ impl Lifecycle {
         match method {
             Method::RunPodSandbox => {
                 if let Some(id) = id(fields, Field::SandboxId) {
+                    self.held_sandbox(key, &id);
                     self.link_sandbox(key, &id, true);
                 }
             }
@@ -67,6 +68,7 @@ impl Lifecycle {
                 if let Some(container) = containers.zip(container).and_then(|(all, index)| all.get_mut(index)) {
                     container.id = Some(id.clone());
                 }
+                self.held_container(key, container, &id);
                 if let Some(start) = self.starts.get_mut(&key) {
                     start.one_container(&id);
                 }

@@ -3,12 +3,14 @@
 //! | stage | from | to |
 //! |---|---|---|
 //! | `netns` | entry of a runtime thread's unshare(NEWNET) | exit of its bind mount onto the path that is `CNI_NETNS` |
+//! | `netns` (CRI-O) | clone of pinns | exit |
 //! | `cni` | first plugin's clone | last plugin's exit; ADD and the DEL of a failure apart |
 //! | `cni.<plugin>` | clone | exit |
 //! | `cni.<plugin>.netns` | its setns into another network namespace | the same thread's setns back |
 //! | `cni.<plugin>.host` | its clone, its return from there, or a delegate's exit | the next such sign, or its exit |
 //! | `cni_next` | exit of a plugin, none other runs | clone of the next one |
 //! | `shim` | starter's clone | starter's exit, which says that the daemon listens |
+//! | `shim` (CRI-O) | conmon's clone | exit, which says that the monitor runs |
 //! | `shim.daemon` | daemon's clone | its prctl(PR_SET_CHILD_SUBREAPER) |
 //! | `shim.connect` | starter's exit | task API Create request |
 //! | `task.request` | task API Create request | first of `rootfs` and `oci.create` |
@@ -98,20 +100,23 @@ impl<'a> Edges<'a> {
         let unit = self.unit;
         unit.runs
             .iter()
-            .filter(|run| fits(&run.kind) && run.first_exec().is_some_and(|at| self.in_window(at)))
+            .filter(|run| fits(&run.kind) && run.first_exec().or(run.begin()).is_some_and(|at| self.in_window(at)))
             .collect()
     }
 
     fn netns(&mut self) {
-        if let Some((start, end)) = self.unit.netns {
+        if let Some(pinns) = self.runs(|kind| *kind == Kind::Pinns).first() {
+            self.span(self.parent, "netns", "pinns", Interval::of(pinns), Some(pinns.info()));
+        } else if let Some((start, end)) = self.unit.netns {
             self.span(self.parent, "netns", "network namespace", Interval::seen(start, end), None);
         }
     }
 
     fn shim(&mut self) {
         let mut connected = None;
-        for run in self.runs(|kind| *kind == Kind::ShimStarter) {
-            self.span(self.parent, "shim", "shim start", Interval::of(run), Some(run.info()));
+        for run in self.runs(|kind| matches!(kind, Kind::ShimStarter | Kind::Conmon)) {
+            let name = if run.kind == Kind::Conmon { "conmon" } else { "shim start" };
+            self.span(self.parent, "shim", name, Interval::of(run), Some(run.info()));
             connected = run.end().0;
         }
         for run in self.runs(|kind| *kind == Kind::ShimDaemon) {

@@ -25,7 +25,10 @@ impl Lifecycle {
                 self.netns_threads.insert((tgid, tid), (syscall.enter, at));
                 return;
             }
-            Sys::Mount if syscall.ret == 0 && syscall.args[3] & MS_BIND != 0 => {
+            // pinns pins other namespaces before the network's.
+            Sys::Mount
+                if syscall.ret == 0 && syscall.args[3] & MS_BIND != 0 && syscall.strings[0].ends_with("/ns/net") =>
+            {
                 let thread = self.netns_threads.remove(&(tgid, tid)).map(|(from, _)| from);
                 if let Some(from) = thread.or_else(|| self.netns_child(tgid, &syscall.strings[0])) {
                     bound(&mut self.netns_paths, &mut self.losses.evicted);
@@ -116,7 +119,7 @@ impl Lifecycle {
             if let Some((_, used)) = self.prepared.get_mut(uid) {
                 used.get_or_insert(at);
             }
-            let start = self.link_by_uid(uid, id);
+            let start = self.link_by_uid(uid, id).or_else(|| self.link_created(uid, id));
             if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
                 start.pod.uid.get_or_insert_with(|| uid.clone());
             }

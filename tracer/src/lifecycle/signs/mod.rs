@@ -6,7 +6,7 @@ mod node;
 
 use super::argv::{OciAction, Program, ShimAction, program};
 use super::unit::{ExecSeen, Kind, Run, UnitKey};
-use super::{IN_THE_MIDDLE, Lifecycle};
+use super::{IN_THE_MIDDLE, Lifecycle, bound};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::record::{Event, Exec, Exit, NewTask, Record, Role, SocketOp};
 use crate::trace::PodInfo;
@@ -62,9 +62,14 @@ impl Lifecycle {
             self.with_run(old.unit, old.run, |run| run.gone = Some(at));
         }
         // Stages of an init do not always exec: they are remembered from their creation.
-        let stage = self.processes.get(task.child).is_some_and(|p| matches!(p.kind, Kind::Init | Kind::InitChild));
-        if stage {
+        // Nor does the monitor that conmon forks.
+        let Some(process) = self.processes.get(task.child) else { return };
+        let (unit, monitor) = (process.unit, process.kind == Kind::ShimDaemon);
+        if monitor || matches!(process.kind, Kind::Init | Kind::InitChild) {
             self.remember(task.child, None);
+        }
+        if let Some(unit) = unit.filter(|_| monitor).and_then(|key| self.units.get_mut(key)) {
+            unit.shim = Some(task.child);
         }
     }
 
@@ -92,6 +97,11 @@ impl Lifecycle {
                 };
                 (kind, Some(self.units.of(&id)))
             }
+            Program::Conmon { id } => (Kind::Conmon, Some(self.units.of(&id))),
+            Program::Pinns { netns } => {
+                self.pinned(at, tgid, exec, netns);
+                (Kind::Pinns, None)
+            }
             Program::Oci { action, id } => {
                 let kind = match action {
                     OciAction::Create => Kind::OciCreate,
@@ -114,7 +124,7 @@ impl Lifecycle {
             process.run = None;
         }
         process.name = unit.is_none().then(|| exec.comm.as_str().into());
-        let starts = matches!(kind, Kind::ShimStarter | Kind::OciCreate | Kind::OciStart);
+        let starts = matches!(kind, Kind::ShimStarter | Kind::Conmon | Kind::OciCreate | Kind::OciStart);
         (process.kind, process.unit) = (kind, unit);
         self.remember(tgid, Some((at, exec)));
         self.goes_on(at, unit.filter(|_| starts));
@@ -174,13 +184,7 @@ impl Lifecycle {
         let Some(run) = process.run.and_then(|index| unit.runs.get_mut(index)) else { return };
         run.kind = process.kind.clone();
         if let Some((at, exec)) = exec {
-            run.execs.push(ExecSeen {
-                at,
-                filename: exec.filename.clone(),
-                comm: exec.comm.clone(),
-                argv: exec.argv.clone(),
-                net: exec.namespaces.net,
-            });
+            run.execs.push(ExecSeen::of(at, exec));
         }
     }
 
@@ -189,6 +193,22 @@ impl Lifecycle {
         if let Some(run) = unit.zip(run).and_then(|(unit, index)| unit.runs.get_mut(index)) {
             change(run);
         }
+    }
+
+    /// Namespaces are made for a pod; a plugin says for which.
+    fn pinned(&mut self, at: MonotonicNs, tgid: Tgid, exec: &Exec, netns: Option<String>) {
+        let (Some(path), Some(process)) = (netns, self.processes.get(tgid)) else { return };
+        bound(&mut self.pinned, &mut self.losses.evicted);
+        let run = Run {
+            tgid,
+            parent: process.parent,
+            kind: Kind::Pinns,
+            created: process.created,
+            execs: vec![ExecSeen::of(at, exec)],
+            exit: None,
+            gone: None,
+        };
+        self.pinned.insert(netns_path(&path).to_owned(), run);
     }
 
     /// A plugin names its sandbox, its pod and its network namespace.
@@ -200,6 +220,9 @@ impl Lifecycle {
                 unit.netns_path = Some(cni.netns.clone());
             }
             unit.netns = unit.netns.or(netns);
+            if let Some(pinns) = self.pinned.remove(path) {
+                unit.run(pinns);
+            }
         }
         let Some(uid) = &cni.uid else { return };
         let linked = self.link_by_uid(uid, &cni.container);
@@ -232,6 +255,11 @@ impl Lifecycle {
     fn exit(&mut self, at: MonotonicNs, tgid: Tgid, exit: &Exit) {
         let Some(process) = self.processes.remove(tgid) else { return };
         self.with_run(process.unit, process.run, |run| run.exit = Some((at, exit.clone())));
+        if process.kind == Kind::Pinns
+            && let Some(run) = self.pinned.values_mut().find(|run| run.tgid == tgid)
+        {
+            run.exit = Some((at, exit.clone()));
+        }
         if let Some(unit) = process.unit.and_then(|key| self.units.get_mut(key))
             && unit.init() == Some(tgid)
             && unit.exit.is_none()

@@ -49,6 +49,8 @@ impl Lifecycle {
         let (kind, id): (Kind, Option<ContainerId>) = match (found.role, classify(&found.argv)) {
             (Role::Runtime | Role::Myself, _) => (Kind::Other, None),
             (_, Program::Shim { action: ShimAction::Daemon, id }) => (Kind::ShimDaemon, Some(id)),
+            // What is found of conmon is the monitor.
+            (_, Program::Conmon { id }) => (Kind::ShimDaemon, Some(id)),
             (_, Program::Oci { action: OciAction::Create, id }) => (Kind::OciCreate, Some(id)),
             (_, Program::Oci { action: OciAction::Start, id }) => (Kind::OciStart, Some(id)),
             (_, Program::Init) => (Kind::Init, cgroup_ids(&found.cgroup).container),

@@ -4,6 +4,7 @@ mod after_exec;
 mod chores;
 mod connects;
 mod containerd;
+mod crio;
 mod dsl;
 mod failures;
 mod identity;
