@@ -39,7 +39,11 @@ pub const STAGES: &[Stage] = &[
     stage("kubelet.gap", Edges::Gap, "between two CRI calls of one pod"),
     stage("kubelet.queue", Edges::Signs, "waiting behind another pod's pull, on a connection that pulls in turn"),
     stage("sandbox", Edges::Call, "RunPodSandbox, request to response"),
-    stage("sandbox.netns", Edges::Signs, "unshare(NEWNET) to the bind mount of the namespace's path"),
+    stage(
+        "sandbox.netns",
+        Edges::Signs,
+        "unshare(NEWNET) to the bind mount of the namespace's path; pinns, clone to exit",
+    ),
     stage("sandbox.cni", Edges::Signs, "first CNI plugin's clone to the last one's exit"),
     stage(
         "sandbox.cni.*",
@@ -54,7 +58,7 @@ pub const STAGES: &[Stage] = &[
     stage("image.pull", Edges::Call, "PullImage, request to response"),
     stage("container.create", Edges::Call, "CreateContainer, request to response"),
     stage("container.start", Edges::Call, "StartContainer, request to response"),
-    stage("*.shim", Edges::Signs, "shim starter's clone to its exit, which says that the daemon listens"),
+    stage("*.shim", Edges::Signs, "shim starter's clone, or conmon's, to its exit, which says that the daemon runs"),
     stage("*.shim.daemon", Edges::Signs, "shim daemon's clone to its being the reaper of its children"),
     stage("*.shim.connect", Edges::Signs, "shim starter's exit to the runtime's Task/Create request"),
     stage("*.task.request", Edges::Signs, "Task/Create request to the shim's mount, or runtime create"),

@@ -66,7 +66,7 @@ fn start(s: &mut Stream, at: u64, runtime: &str) {
     s.exec_in_container(at + 4_000, 1501, 1503, "/bin/app", 7);
 }
 
-fn request<'a>(sandbox: &'a str) -> [(Field, &'a str); 2] {
+fn request(sandbox: &str) -> [(Field, &str); 2] {
     [(Field::SandboxId, sandbox), (Field::ContainerName, "app")]
 }
 

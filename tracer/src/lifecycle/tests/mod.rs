@@ -2,6 +2,7 @@
 
 mod after_exec;
 mod chores;
+mod clients;
 mod connects;
 mod containerd;
 mod crio;
