@@ -78,6 +78,7 @@ async fn test(args: &Args) -> Result<bool> {
     let log = truth::read(&node.log(), clock_offset())?;
     let verdict = verdict::compare(&calls::of(&file)?, &log, attached, detached);
     verdict.print();
+    println!("not seen are podlapse's own calls, by which it learns what exists");
     println!("recording: {} bytes; {} not decoded", std::fs::metadata(&file)?.len(), calls::undecoded(&file)?);
     let traces = ended.traces()?;
     let mut problems = Vec::new();

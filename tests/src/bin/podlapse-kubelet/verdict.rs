@@ -28,6 +28,7 @@ pub(crate) struct Verdict {
     /// Calls that are not the CRI's, which containerd does not log.
     foreign: usize,
     wrong: Vec<String>,
+    ambiguous: Vec<String>,
     /// Start and end, method as the log has it, and whether podlapse had a name: calls on connections that were
     /// older than podlapse.
     late: Vec<(u64, u64, &'static str, bool)>,
@@ -71,6 +72,9 @@ pub(crate) fn compare(seen: &[Seen], log: &[Logged], attached: u64, detached: u6
             taken[index] = true;
             verdict.settle(call, log[index].method, &old);
             verdict.row(log[index].method).ambiguous += 1;
+            verdict
+                .ambiguous
+                .push(format!("{} may be {:?}: {:?} {:?}", log[index].method, call.candidates, call.key, call.ids));
         } else if call.candidates.is_empty() {
             // Nothing is claimed, so nothing is wrong: another API's.
             verdict.foreign += 1;
@@ -163,6 +167,7 @@ impl Verdict {
             "on connections older than podlapse, after the first of its method: {late} calls, {open} ambiguous ({share:.2} %)"
         );
         println!("calls of other APIs: {}", self.foreign);
+        self.ambiguous.iter().take(20).for_each(|call| println!("ambiguous: {call}"));
         self.wrong.iter().for_each(|wrong| println!("wrong: {wrong}"));
     }
 }
