@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use podlapse::probe::Backend;
 use podlapse_tests::cri::{Container, Cri, Pod, pid_of};
@@ -58,6 +59,10 @@ struct Start {
     /// Leave the pod running
     #[arg(long)]
     keep: bool,
+    /// Over a connection like kubelet's that has been used for everything before; then make FILE, and go on when it is
+    /// taken away
+    #[arg(long, value_name = "FILE")]
+    older: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -92,8 +97,24 @@ fn images(dir: &Path, busybox: &Path) -> Result<()> {
 
 impl Start {
     async fn main(self) -> Result<()> {
-        let mut cri = Cri::connect(&self.socket).await?;
-        let mut pod = Pod::new(&self.name, "default")?;
+        let Some(file) = &self.older else {
+            let cri = Cri::connect(&self.socket).await?;
+            return self.pod(cri, &self.name, self.keep, &mut std::io::stdout()).await;
+        };
+        let (cri, _) = Cri::connect_like_kubelet(&self.socket).await?;
+        self.pod(cri.clone(), "older", false, &mut std::io::sink()).await?;
+        fs::write(file, "")?;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while file.exists() {
+            ensure!(Instant::now() < deadline, "{} is not taken away", file.display());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        self.pod(cri, &self.name, self.keep, &mut std::io::stdout()).await
+    }
+
+    /// Starts a pod, and says what the CRI and /proc say of it.
+    async fn pod(&self, mut cri: Cri, name: &str, keep: bool, out: &mut dyn Write) -> Result<()> {
+        let mut pod = Pod::new(name, "default")?;
         pod.runtime_handler.clone_from(&self.runtime);
         pod.cgroup_parent = slice::of_pod(&pod.uid);
         slice::create(&pod.cgroup_parent)?;
@@ -115,8 +136,9 @@ impl Start {
         let started = json!({ "name": pod.name, "uid": pod.uid, "containers": containers });
         let mut started = process(started, pid)?;
         started["id"] = sandbox.clone().into();
-        writeln!(std::io::stdout(), "{started}")?;
-        if !self.keep {
+        writeln!(out, "{started}")?;
+        if !keep {
+            cri.list_containers().await.ok("ListContainers")?;
             cri.remove_pod(&sandbox, "").await?;
             slice::remove(&pod.cgroup_parent)?;
         }

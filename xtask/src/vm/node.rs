@@ -114,7 +114,8 @@ fn verdict(out: &Path) -> Result<String> {
     let truth = serde_json::from_str(&read("three.truth")?)?;
     check::pods(&serde_json::from_str(&read("pods.json")?)?, &truth).context("what podlapse pods says of pod three")?;
     let mut verdict = vec![read("versions")?.lines().collect::<Vec<_>>().join(", ")];
-    for (pod, backend) in [("demo", "trampoline"), ("three", "trampoline"), ("crun", "tracepoint")] {
+    let pods = [("demo", "trampoline"), ("three", "trampoline"), ("crun", "tracepoint"), ("late", "trampoline")];
+    for (pod, backend) in pods {
         let (traces, truth) = (read(&format!("{pod}.json"))?, read(&format!("{pod}.truth"))?);
         let [trace] = traces.lines().collect::<Vec<_>>()[..] else {
             bail!("{} traces of pod {pod}", traces.lines().count());
@@ -123,6 +124,9 @@ fn verdict(out: &Path) -> Result<String> {
         let named = check::start(&trace, &truth).with_context(|| format!("the trace of pod {pod}"))?;
         let by = &trace["node"]["probes"]["socket"];
         ensure!(by == backend, "the sockets of pod {pod} were read by {by}, not {backend}");
+        if pod == "late" {
+            check::late(&trace).context("the trace of a pod whose client is older than podlapse")?;
+        }
         verdict.push(format!("{pod} complete by {backend}s, {named}"));
     }
     verdict.push("podlapse pods agrees".to_owned());

@@ -31,6 +31,17 @@ pub(super) fn start(trace: &Value, truth: &Value) -> Result<String> {
     Ok(format!("named {:.1} % of {:.1} s", named as f64 * 100.0 / total as f64, total as f64 / 1e9))
 }
 
+/// No method's name was on the wire any more.
+pub(super) fn late(trace: &Value) -> Result<()> {
+    for method in ["RunPodSandbox", "CreateContainer", "StartContainer"] {
+        let calls: Vec<&Value> =
+            list(trace, "spans")?.iter().map(|span| &span["call"]).filter(|call| call["method"] == method).collect();
+        ensure!(calls.len() == 1, "{} calls of {method}, not 1", calls.len());
+        ensure!(calls[0]["method_source"] == "inferred", "{method} was read: {}", calls[0]);
+    }
+    Ok(())
+}
+
 /// The identity chain of the pod as it runs now.
 pub(super) fn pods(document: &Value, truth: &Value) -> Result<()> {
     let pod = list(document, "pods")?.iter().find(|pod| pod["uid"] == truth["uid"]);

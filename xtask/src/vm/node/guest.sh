@@ -18,6 +18,18 @@ start() {
         sh -c "exec podlapse-guest pod $name $* > out/$name.truth" > "out/$name.json"
 }
 
+# A start by a client that is older than podlapse, over its one connection.
+late() {
+    podlapse-guest pod late --older out/older > out/late.truth &
+    client=$!
+    while [ ! -e out/older ]; do
+        [ -d "/proc/$client" ] || return 1
+        sleep 0.1
+    done
+    podlapse record out/late.plr --timeout 120s -o json -- \
+        sh -c "rm out/older; while [ -d /proc/$client ]; do sleep 0.1; done" > out/late.json
+}
+
 # What runs now, while the pod three is kept.
 pods() {
     podlapse pods -o json > out/pods.json
@@ -33,6 +45,7 @@ step start demo 1 auto
 step start three 3 trampoline --init --apps 2 --keep
 step pods
 step start crun 1 tracepoint --runtime crun
+step late
 {
     echo "kernel $(uname -r)"
     systemctl --version | sed -n '1s/ (.*//p'
