@@ -92,7 +92,11 @@ pub(crate) fn records_within(records: &[Record], limits: Limits) -> Vec<CallEven
     let (again, counters_again) = decode(&kept, limits);
     assert!(events == again, "the redacted records decode to other events:\n{events:#?}\n{again:#?}");
     assert_eq!(counters, counters_again, "redacted");
-    assert!(kept == redact(&kept, limits), "redacting twice is redacting once");
+    for (once, twice) in kept.iter().zip(redact(&kept, limits)) {
+        if let (Event::Bytes(once), Event::Bytes(twice)) = (&once.event, &twice.event) {
+            assert_eq!(once.data, twice.data, "redacting twice is redacting once: at {:?}", once.offset);
+        }
+    }
     for (before, after) in records.iter().zip(&kept) {
         if let (Event::Bytes(before), Event::Bytes(after)) = (&before.event, &after.event) {
             let clean = before.data.iter().zip(&after.data).all(|(b, a)| a & !b == 0);

@@ -166,7 +166,9 @@ pub fn run(data: &[u8]) {
         match start.source {
             MethodSource::Inferred => {
                 let slot = (start.key.conn, start.slot.expect("a slot was bound"));
-                let name = (start.service, start.method);
+                // Which version of the CRI it is may be found later than the method.
+                let service = start.service.rsplit('.').next().unwrap_or_default().to_owned();
+                let name = (service, start.method);
                 let bound = slots.entry(slot).or_insert_with(|| name.clone());
                 assert_eq!(*bound, name, "the slot had another name before");
             }

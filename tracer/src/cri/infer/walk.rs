@@ -66,10 +66,7 @@ type Form = (Set, &'static Shape);
 
 /// Walks a message's first bytes.
 pub(super) fn walk(set: Set, part: Part, bytes: &[u8], complete: bool) -> Walked {
-    let mut walk = Walk {
-        bytes,
-        out: Walked { set: Set::EMPTY, top: 0, facts: vec![], whole: vec![], continuation: vec![], plain: vec![] },
-    };
+    let mut walk = Walk { bytes, out: Walked::nothing() };
     let mut forms: Vec<Form> = Vec::new();
     for method in set.methods() {
         let shape = match part {
@@ -80,11 +77,19 @@ pub(super) fn walk(set: Set, part: Part, bytes: &[u8], complete: bool) -> Walked
     }
     let end = if complete { bytes.len() } else { usize::MAX };
     let left = if forms.is_empty() { Set::EMPTY } else { walk.level(forms, 0..end, [0; DEPTH], 0) };
+    if left.is_empty() {
+        // It may have failed at its last field: of what was found before, a recording would hold a part that fails sooner.
+        walk.out = Walked::nothing();
+    }
     walk.out.set = left.or(set.and(Set::FOREIGN));
     walk.out
 }
 
 impl Walked {
+    fn nothing() -> Walked {
+        Walked { set: Set::EMPTY, top: 0, facts: vec![], whole: vec![], continuation: vec![], plain: vec![] }
+    }
+
     /// Keeps and takes the public text: to be called when no other API is left.
     pub(super) fn take_plain(&mut self, bytes: &[u8]) {
         for (path, range) in std::mem::take(&mut self.plain) {
