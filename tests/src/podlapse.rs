@@ -60,6 +60,11 @@ pub struct Starting {
 pub fn start(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Starting> {
     let mut command = Command::new(binary()?);
     command.args(subcommand).arg("--socket").arg(node.socket()).args(options);
+    start_as(node, command)
+}
+
+/// Starts podlapse beside a node by a command that becomes it.
+pub fn start_as(node: &Node, mut command: Command) -> Result<Starting> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = node.spawn_beside(&mut command).context("cannot run podlapse")?;
 

@@ -187,3 +187,44 @@ async fn by_nobody() -> Result<()> {
     ensure!(lists.ends.is_empty() && lists.sandboxes.is_empty() && lists.containers.is_empty());
     Ok(())
 }
+
+#[tokio::test]
+async fn by_proc_until_the_runtime_answers() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("old", "shop")?.on_node(node.cgroup());
+    let started = cri.start_pod(&pod, &[Container::new("app")]).await?;
+    let signal = |signal| -> Result<()> {
+        let pid = rustix::process::Pid::from_raw(node.containerd_pid()?.cast_signed()).context("no pid")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    };
+    signal(rustix::process::Signal::STOP)?;
+    let file = node.dir().join("run.plr");
+    let attached = podlapse::attach(&node, &["record", file.to_str().context("not UTF-8")?], &["-o", "json"]);
+    // As long as it waits for one answer, and some more.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    signal(rustix::process::Signal::CONT)?;
+    let podlapse = attached?;
+    // As long as it pauses before it asks again.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    let new = Pod::new("new", "shop")?.on_node(node.cgroup());
+    cri.start_pod(&new, &[Container::new("app")]).await?;
+    podlapse.traces()?;
+    let records = records(&file)?;
+    own_calls_are_none(&records)?;
+    let lists = lists(&records)?;
+    let [(ListSource::Cri, Some(trouble)), (ListSource::Proc, None), rest @ ..] = &lists.ends[..] else {
+        anyhow::bail!("{:?}", lists.ends)
+    };
+    ensure!(trouble.contains("no answer"), "{trouble}");
+    ensure!(rest.last() == Some(&(ListSource::Cri, None)), "{rest:?}");
+    let sources: Vec<_> = lists.sandboxes.iter().map(|(source, _)| *source).collect();
+    ensure!(sources == [ListSource::Proc, ListSource::Cri], "{:?}", lists.sandboxes);
+    for (_, sandbox) in &lists.sandboxes {
+        is_the_sandbox(sandbox, &started)?;
+    }
+    for (_, app) in &lists.containers {
+        is_the_app(app, &started)?;
+    }
+    node.stop()
+}

@@ -76,7 +76,7 @@ pub enum CriError {
 pub async fn inventory(socket: &Path) -> Result<Inventory, CriError> {
     let path = socket.to_path_buf();
     let pid = match probe::listener(socket) {
-        Ok(pid) => Some(Tgid(pid)),
+        Ok(listener) => Some(Tgid(listener.pid)),
         // It is asked all the same; its pids then mean nothing here.
         Err(ProbeError::Invisible { .. }) => None,
         Err(error) => return Err(error.into()),

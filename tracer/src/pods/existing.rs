@@ -28,18 +28,32 @@ const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// One part of a list, with the time at which it was known.
 pub(crate) type Part = (MonotonicNs, Listed);
 
-/// Asks, and gives what is said to `out`; ends when that is closed. `runtime` listens on `socket`.
-pub(crate) async fn list_existing(socket: PathBuf, runtime: u32, bootstrap: Bootstrap, out: Sender<Part>) {
-    if bootstrap == Bootstrap::Off {
+/// Whose lists are wanted, and who is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// Where the runtime is asked.
+    pub(crate) socket: PathBuf,
+    /// What the runtime itself calls that socket.
+    pub(crate) name: PathBuf,
+    /// Its process.
+    pub(crate) runtime: Tgid,
+    /// Who is asked.
+    pub(crate) bootstrap: Bootstrap,
+}
+
+/// Asks, and gives what is said to `out`; ends when that is closed.
+pub(crate) async fn list_existing(about: About, out: Sender<Part>) {
+    if about.bootstrap == Bootstrap::Off {
         return;
     }
     let asked = now();
     // Before the lists: what is in a container's cgroup now stays that container's.
     let processes = Processes::read_gently().await;
-    let out = Out { out, processes };
+    let bootstrap = about.bootstrap;
+    let out = Out { about, out, processes };
     let _ = match bootstrap {
-        Bootstrap::Cri => out.cri_or_proc(&socket, runtime, asked).await,
-        Bootstrap::Proc => out.proc(&socket, runtime, asked).await,
+        Bootstrap::Cri => out.cri_or_proc(asked).await,
+        Bootstrap::Proc => out.proc(asked).await,
         Bootstrap::Off => Ok(()),
     };
 }
@@ -54,17 +68,18 @@ enum Trouble {
 }
 
 struct Out {
+    about: About,
     out: Sender<Part>,
     processes: Processes,
 }
 
 impl Out {
-    async fn cri_or_proc(&self, socket: &Path, runtime: u32, asked: MonotonicNs) -> Result<(), Closed> {
+    async fn cri_or_proc(&self, asked: MonotonicNs) -> Result<(), Closed> {
         let mut pauses = PAUSES.into_iter();
         let mut first = true;
         loop {
             let asked_now = now();
-            let trouble = match self.cri(socket).await {
+            let trouble = match self.cri().await {
                 Ok(()) => None,
                 Err(Trouble::Closed) => return Err(Closed),
                 Err(Trouble::Said(trouble)) => Some(trouble),
@@ -75,15 +90,15 @@ impl Out {
                 return Ok(());
             }
             if std::mem::take(&mut first) {
-                self.proc(socket, runtime, asked).await?;
+                self.proc(asked).await?;
             }
             let Some(pause) = pauses.next() else { return Ok(()) };
             tokio::time::sleep(Duration::from_secs(pause)).await;
         }
     }
 
-    async fn cri(&self, socket: &Path) -> Result<(), Trouble> {
-        let mut client = Client::connect(socket).await?;
+    async fn cri(&self) -> Result<(), Trouble> {
+        let mut client = Client::connect(&self.about.socket).await?;
         let asked = now();
         let sandboxes = client.sandboxes().await?;
         let replied = now();
@@ -168,14 +183,9 @@ impl Out {
 
     /// What cgroup paths and shims' arguments say. A node in a container has shims that name the same socket, in
     /// another mount namespace.
-    async fn proc(&self, socket: &Path, runtime: u32, asked: MonotonicNs) -> Result<(), Closed> {
-        let mnt = self.processes.get(Tgid(runtime)).map(|process| process.namespaces.mnt);
-        let own = |named: &Option<String>| {
-            named.as_ref().is_none_or(|named| {
-                let named = Path::new(named);
-                named == socket || std::fs::canonicalize(named).is_ok_and(|named| named == socket)
-            })
-        };
+    async fn proc(&self, asked: MonotonicNs) -> Result<(), Closed> {
+        let mnt = self.processes.get(self.about.runtime).map(|process| process.namespaces.mnt);
+        let own = |named: &Option<String>| named.as_ref().is_none_or(|named| Path::new(named) == self.about.name);
         let replied = now();
         for sandbox in inventories(&self.processes)
             .into_iter()

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::cgroups::Hierarchies;
 pub use self::cri::{CriError, inventory};
-pub(crate) use self::existing::{Part, list_existing};
+pub(crate) use self::existing::{About, Part, list_existing};
 pub use self::find::{Kind, Match, NotFound, Query, find};
 pub use self::join::join;
 pub use self::model::{

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aya::maps::MapError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,7 +19,7 @@ use super::ProbeError;
 use super::hooks::Backend;
 use super::loader::{self, Loaded, Plain};
 use super::proc::Proc;
-use super::sockets::{self, Found, Kind};
+use super::sockets::{self, Found, Kind, Listener};
 use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
 use crate::record::{Event, Process, Record, Role, Socket, SocketOp, socket_name};
 
@@ -35,6 +35,8 @@ pub(crate) struct Runtime {
     tgid: u32,
     /// Names it for good, whatever becomes of its number.
     pidfd: OwnedFd,
+    /// What it calls its socket.
+    pub(crate) name: PathBuf,
 }
 
 impl Runtime {
@@ -73,11 +75,11 @@ pub(crate) fn runtime(
     socket: &Path,
     at: MonotonicNs,
 ) -> Result<(Runtime, Vec<Record>), ProbeError> {
-    let pid = sockets::listener(socket)?;
+    let Listener { pid, name } = sockets::listener(socket)?;
     let pidfd = sockets::pidfd(pid)?;
     let tgid = kernel_tgid(loaded, pidfd.as_fd(), pid, role::RUNTIME)?;
     let mnt = proc.namespaces(pid).mnt;
-    watch(loaded, socket, mnt)?;
+    watch(loaded, &name, mnt)?;
     // From here on the programs follow its children, and see its sockets come and go.
     track(loaded, tgid, shared::Tracked { role: role::RUNTIME, flags: 0, pid, mnt })?;
     let mut watched = loader::array::<u32>(&mut loaded.ebpf, map::RUNTIME)?;
@@ -102,9 +104,11 @@ pub(crate) fn runtime(
             records.push(process(proc, at, pid, role));
         }
     }
-    let runtime = Runtime { pid, tgid, pidfd };
+    let runtime = Runtime { pid, tgid, pidfd, name };
     let sockets = descriptors(loaded, proc, &runtime)?;
-    for peer in sockets.iter().filter_map(|socket| socket.peer).filter(|peer| !followed.contains(&peer.0)) {
+    // A connection to a shim has the shim's starter for a peer, which has ended.
+    let clients = sockets.iter().filter(|socket| Path::new(&socket.path) == runtime.name);
+    for peer in clients.filter_map(|socket| socket.peer).filter(|peer| !followed.contains(&peer.0)) {
         client(loaded, peer.0);
     }
     records.extend(sockets.into_iter().map(|socket| record(at, pid, Event::Socket(socket))));
@@ -201,7 +205,7 @@ fn track(loaded: &mut Loaded, tgid: u32, entry: shared::Tracked) -> Result<bool,
     }
 }
 
-/// A process that binds this path, in that mount namespace, is the runtime: at once, not at the next look.
+/// A process that binds this path of that mount namespace is the runtime: at once, not at the next look.
 ///
 /// # Errors
 /// [`ProbeError::Map`].

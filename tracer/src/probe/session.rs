@@ -17,6 +17,7 @@ use super::node::Node;
 use super::proc::Proc;
 use super::register::{self, Runtime};
 use super::rings::Rings;
+use super::sockets::Listener;
 use super::{ProbeError, cri, privileges, sockets};
 use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
 use crate::pods;
@@ -95,7 +96,7 @@ impl Session {
         // Before the programs: with no runtime there is nothing to attach for.
         let (socket, listener) = find(options.socket).await?;
         let proc = Proc::default();
-        let mnt = proc.namespaces(listener).mnt;
+        let mnt = proc.namespaces(listener.pid).mnt;
         let mut loaded = loader::load_for_tracing(options.backend)?;
         let rings = Rings::take(&mut loaded.ebpf)?;
         let start = Instant::now();
@@ -121,7 +122,7 @@ impl Session {
         let at = now();
         let mut found = vec![register::myself(&mut session.loaded, &session.proc, at)?];
         // A runtime that comes from now on, be it in the middle of this, is known by its bind.
-        register::watch(&mut session.loaded, &session.socket, mnt)?;
+        register::watch(&mut session.loaded, &listener.name, mnt)?;
         match session.register(at) {
             Ok(runtime) => {
                 found.extend(runtime);
@@ -277,7 +278,9 @@ impl Session {
     fn went_away(&self, error: &ProbeError) -> bool {
         match error {
             ProbeError::Socket { .. } => true,
-            ProbeError::Runtime { pid, .. } => sockets::listener(&self.socket).ok() != Some(*pid),
+            ProbeError::Runtime { pid, .. } => {
+                sockets::listener(&self.socket).ok().map(|listener| listener.pid) != Some(*pid)
+            }
             _ => false,
         }
     }
@@ -288,7 +291,9 @@ impl Session {
         if let Some(runtime) = &self.runtime {
             let (sender, listed) = mpsc::channel(LISTED);
             self.listing = JoinSet::new();
-            self.listing.spawn(pods::list_existing(self.socket.clone(), runtime.pid, self.bootstrap, sender));
+            let (socket, name) = (self.socket.clone(), runtime.name.clone());
+            let about = pods::About { socket, name, runtime: Tgid(runtime.pid), bootstrap: self.bootstrap };
+            self.listing.spawn(pods::list_existing(about, sender));
             self.listed = Some(listed);
         }
     }
@@ -353,18 +358,17 @@ impl Session {
 }
 
 /// The socket to watch, and who listens there: the named one, or the first candidate whose runtime answers a CRI call, or that answers at all.
-async fn find(named: Option<PathBuf>) -> Result<(PathBuf, u32), ProbeError> {
+async fn find(named: Option<PathBuf>) -> Result<(PathBuf, Listener), ProbeError> {
     if let Some(path) = named {
-        // The programs compare the path that the runtime binds: without links and dots it is the same.
         let path = std::fs::canonicalize(&path).unwrap_or(path);
-        return sockets::listener(&path).map(|pid| (path, pid));
+        return sockets::listener(&path).map(|listener| (path, listener));
     }
     let mut alive = Vec::new();
     let mut invisible = None;
     for path in sockets::candidates() {
         match sockets::listener(&path) {
-            Ok(pid) if cri::version(&path).await.is_ok() => return Ok((path, pid)),
-            Ok(pid) => alive.push((path, pid)),
+            Ok(listener) if cri::version(&path).await.is_ok() => return Ok((path, listener)),
+            Ok(listener) => alive.push((path, listener)),
             Err(error @ ProbeError::Invisible { .. }) => invisible = Some(error),
             Err(_) => {}
         }

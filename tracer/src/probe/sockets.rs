@@ -26,17 +26,28 @@ pub fn candidates() -> Vec<PathBuf> {
     .collect()
 }
 
+/// Who listens on a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// The process.
+    pub(crate) pid: u32,
+    /// What that process calls the socket: its path in the runtime's mount namespace, by the links that it took.
+    pub(crate) name: PathBuf,
+}
+
 /// Asks who listens on a socket, by a connection that is closed at once.
 ///
 /// # Errors
 /// [`ProbeError::Socket`], [`ProbeError::Invisible`].
-pub(crate) fn listener(path: &Path) -> Result<u32, ProbeError> {
+pub(crate) fn listener(path: &Path) -> Result<Listener, ProbeError> {
     let stream = UnixStream::connect(path)
         .map_err(|error| ProbeError::Socket { path: path.to_owned(), what: trouble(path, &error) })?;
     let invisible = || ProbeError::Invisible { path: path.to_owned() };
     // The kernel translates the pid; 0 stands for a process outside this namespace, which rustix cannot express.
     let peer = peer_of(&stream).ok_or_else(invisible)?;
-    (peer != 0).then_some(peer).ok_or_else(invisible)
+    let pid = (peer != 0).then_some(peer).ok_or_else(invisible)?;
+    let bound = stream.peer_addr().ok().and_then(|address| address.as_pathname().map(Path::to_owned));
+    Ok(Listener { pid, name: bound.unwrap_or_else(|| path.to_owned()) })
 }
 
 fn trouble(path: &Path, error: &io::Error) -> String {
@@ -143,7 +154,7 @@ fn peer_of(socket: impl AsFd) -> Option<u32> {
 mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    use super::{Kind, examine, listener, pidfd};
+    use super::{Kind, Listener, examine, listener, pidfd};
 
     #[test]
     fn own_sockets_are_examined() {
@@ -154,7 +165,11 @@ mod tests {
         let client = UnixStream::connect(&path).unwrap();
         let (accepted, _) = server.accept().unwrap();
         let me = std::process::id();
-        assert_eq!(listener(&path).unwrap(), me);
+        assert_eq!(listener(&path).unwrap(), Listener { pid: me, name: path.clone() });
+        // Who bound it does not know of the link.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(listener(&link).unwrap().name, path);
         let process = pidfd(me).unwrap();
         let look = |fd: i32| examine(&process, fd);
         let found = match look(server.as_raw_fd()) {
