@@ -25,9 +25,10 @@ async fn live(cri: &mut Cri, pod: &Pod) -> Result<StartedPod> {
     ensure!(cri.has_image(image).await?, "no {image}");
     let started = cri.start_pod(pod, &[Container::init("prepare"), Container::new("app")]).await?;
     poll(cri).await?;
-    let app = &started.containers[1].id;
-    cri.exec_sync(app, &["/bin/true"], 5).await.ok("ExecSync")?;
-    poll(cri).await?;
+    for _ in 0..2 {
+        cri.exec_sync(&started.containers[1].id, &["/bin/true"], 5).await.ok("ExecSync")?;
+        poll(cri).await?;
+    }
     Ok(started)
 }
 
@@ -48,6 +49,9 @@ async fn end(cri: &mut Cri, started: &StartedPod, pod: &Pod) -> Result<()> {
         poll(cri).await?;
     }
     cri.remove_pod(&started.id, &pod.cgroup_parent).await?;
+    // What is gone has to be missed twice.
+    poll(cri).await?;
+    poll(cri).await?;
     poll(cri).await
 }
 

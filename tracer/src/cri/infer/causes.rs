@@ -7,6 +7,7 @@
 use super::calls::Call;
 use super::methods::{Method, Object};
 use super::set::Set;
+use super::tasks::Task;
 use super::world::{Id, State};
 use crate::cri::Slot;
 use crate::ids::{ConnId, MonotonicNs};
@@ -25,6 +26,8 @@ pub(super) struct Change {
     /// End of the observation after.
     pub(super) to: MonotonicNs,
     pub(super) evidence: &'static str,
+    /// It is what a shim was asked for, which a call of the containerd API may ask as well.
+    pub(super) task: Option<Task>,
 }
 
 /// Who may have caused a change.
@@ -76,11 +79,12 @@ fn concerns(call: &Call, set: Set, change: &Change) -> bool {
 /// Looks for who caused `change`; `set` says what a call may be.
 pub(super) fn cause<'a>(change: &Change, calls: impl Iterator<Item = &'a Call>, set: impl Fn(&Call) -> Set) -> Cause {
     let mut cause: Option<(ConnId, Slot)> = None;
+    let by = if change.task.is_some() { change.by.or(Set::FOREIGN) } else { change.by };
     for call in calls {
         if !call.overlaps(change.from, change.to) {
             continue;
         }
-        let may = set(call).and(change.by);
+        let may = set(call).and(by);
         if may.is_empty() || !concerns(call, may, change) {
             continue;
         }

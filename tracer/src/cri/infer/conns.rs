@@ -21,6 +21,8 @@ pub(super) struct Entry {
     pub(super) bound: Option<Method>,
     /// A call of it was answered.
     pub(super) answered: bool,
+    /// Calls during which a shim was asked to execute.
+    pub(super) executed: u32,
     /// What made the set smaller, in order.
     evidence: Vec<&'static str>,
 }
@@ -102,6 +104,7 @@ impl Conn {
             set: Set::all(),
             bound: None,
             answered: false,
+            executed: 0,
             evidence: Vec::new(),
         });
         entry.narrow(Set::all().without(elsewhere), "no other entry of the table");

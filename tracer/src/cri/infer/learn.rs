@@ -22,10 +22,10 @@ impl Infer {
         match event {
             CallEvent::Start(start) if start.protocol == Protocol::Grpc => self.begun(start, out),
             CallEvent::Start(start) => self.task(start),
-            CallEvent::Request { key, at, fields } => self.requested(*key, *at, fields, out),
+            CallEvent::Request { key, at, fields } => self.requested(*key, *at, fields),
             CallEvent::Response { key, at, fields } => self.replied(*key, *at, fields, out),
             CallEvent::End { key, at, ending } => self.ended(*key, *at, ending, out),
-            CallEvent::Undecoded { at, .. } => self.blind = self.blind.max(Some(*at)),
+            CallEvent::Undecoded { at, .. } => self.lost = self.lost.max(*at),
             CallEvent::Named(_) | CallEvent::Unnamed(_) => {}
         }
     }
@@ -38,9 +38,9 @@ impl Infer {
         self.settle(start.key.conn, start.at, out);
     }
 
-    fn requested(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields, out: &mut Vec<CallEvent>) {
+    fn requested(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
         if self.tasks.contains_key(&key) {
-            self.asked_shim(key, fields, out);
+            self.asked_shim(key, at, fields);
             return;
         }
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -74,6 +74,10 @@ impl Infer {
         let observed = world::observed(method, fields);
         for each in &observed {
             self.saw(*each, from, at, out);
+            if matches!(method, Method::RunPodSandbox | Method::CreateContainer) {
+                let parent = request.as_ref().and_then(|request| request.text(Field::SandboxId)).and_then(Id::parse);
+                self.world.created(each.id, parent);
+            }
         }
         if let Some(object) = request.and_then(|request| world::lists_all(method, &request, fields)) {
             for gone in self.world.absent(object, &observed, from) {
@@ -192,22 +196,38 @@ impl Infer {
         let Some(before) = before else { return };
         let Some((by, evidence)) = doers(object, before.state, state) else { return };
         let parent = self.world.get(id).and_then(|thing| thing.parent);
+        self.change(Change { id, object, parent, by, from: before.from, to, evidence, task: None });
+    }
+
+    /// Something changed, and its cause may be found.
+    pub(super) fn change(&mut self, change: Change) {
         if self.changes.len() >= MAX_CHANGES {
             self.changes.remove(0);
         }
-        self.changes.push(Change { id, object, parent, by, from: before.from, to, evidence });
+        self.changes.push(change);
+    }
+
+    /// Whether every call is known that may have caused it: none was lost, and none that was open at the attach can
+    /// have been about it.
+    fn in_sight(&self, change: &Change) -> bool {
+        let known = self.lost.max(self.calls.forgotten);
+        let settled = change.from >= self.blind.unwrap_or_default();
+        change.from >= known && (settled || self.world.came_since(change.id))
     }
 
     /// A connection went on without a jump: changes that its calls alone can have caused were caused by them.
     fn settle(&mut self, conn: ConnId, at: MonotonicNs, out: &mut Vec<CallEvent>) {
-        let blind = self.blind.unwrap_or_default().max(self.calls.forgotten);
         let mut changes = std::mem::take(&mut self.changes);
-        changes.retain(|change| change.from >= blind);
+        changes.retain(|change| self.in_sight(change));
         let mut left = Vec::new();
         for change in changes {
             match cause(&change, self.calls.iter(), |call| self.may(call)) {
                 Cause::Known => {}
-                Cause::One(on, slot) if on == conn && change.to < at => self.caused(&change, on, slot, out),
+                Cause::One(on, slot) if on == conn && change.to < at => match self.asked(&change, on, slot) {
+                    Some(true) => self.caused(&change, on, slot, out),
+                    Some(false) => {}
+                    None => left.push(change),
+                },
                 Cause::One(..) | Cause::Several => left.push(change),
             }
         }
@@ -226,13 +246,5 @@ impl Infer {
             self.narrow(key, change.by, change.evidence);
         }
         self.bind(conn, slot, None, out);
-    }
-
-    fn task(&mut self, start: &CallStart) {
-        let _ = start;
-    }
-
-    fn asked_shim(&mut self, key: CallKey, fields: &Fields, out: &mut Vec<CallEvent>) {
-        let _ = (key, fields, out);
     }
 }

@@ -21,6 +21,7 @@ mod rules;
 mod set;
 mod shape;
 mod slots;
+mod tasks;
 mod versions;
 mod walk;
 mod wire;
@@ -34,6 +35,7 @@ use causes::Change;
 use conns::{Conns, Package};
 use methods::Method;
 use set::Set;
+use tasks::Task;
 use walk::Found;
 use world::{Id, World};
 
@@ -71,15 +73,17 @@ pub(crate) struct Infer {
     world: World,
     /// Changes that no call explains yet.
     changes: Vec<Change>,
-    /// Nothing that was seen before says what caused a change: calls were open, or lost, that are not known.
+    /// Nothing that was seen before says what caused a change: calls were open that are not known.
     blind: Option<MonotonicNs>,
+    /// As `blind`: calls were lost.
+    lost: MonotonicNs,
     /// The version of the CRI that was seen last, on whatever connection.
     package: Option<Package>,
     /// Methods that the runtime does not have.
     absent: Set,
     kubelets: BTreeSet<Tgid>,
-    /// Open ttrpc calls to shims.
-    tasks: BTreeMap<CallKey, String>,
+    /// ttrpc calls to shims whose request has not come.
+    tasks: BTreeMap<CallKey, Task>,
 }
 
 impl Infer {
@@ -93,7 +97,7 @@ impl Infer {
         let stream = start.key.stream;
         if conn.last.is_some_and(|(last, _)| last.checked_add(2) != Some(stream)) {
             conn.lost();
-            self.blind = self.blind.max(Some(start.at));
+            self.lost = self.lost.max(start.at);
         }
         conn.last = Some((stream, start.at));
         conn.client = conn.client.or(start.client);

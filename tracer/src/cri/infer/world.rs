@@ -77,6 +77,8 @@ pub(super) struct Thing {
     /// A container's sandbox.
     pub(super) parent: Option<Id>,
     pub(super) last: Seen,
+    /// Its creation was seen: nothing from before the attach can be about it.
+    created: bool,
     /// A list of all did not have it.
     missing: bool,
 }
@@ -102,7 +104,7 @@ impl World {
                 self.things.remove(&oldest);
             }
             let Observed { id, object, parent, .. } = observed;
-            self.things.insert(id, Thing { object, parent, last, missing: false });
+            self.things.insert(id, Thing { object, parent, last, created: false, missing: false });
             return None;
         };
         thing.parent = thing.parent.or(observed.parent);
@@ -114,6 +116,22 @@ impl World {
             return None;
         }
         Some(std::mem::replace(&mut thing.last, last))
+    }
+
+    /// Its creation was seen.
+    pub(super) fn created(&mut self, id: Id, parent: Option<Id>) {
+        if let Some(thing) = self.things.get_mut(&id) {
+            (thing.created, thing.parent) = (true, thing.parent.or(parent));
+        }
+    }
+
+    /// Whether it was created since the attach, and so was its sandbox.
+    pub(super) fn came_since(&self, id: Id) -> bool {
+        let thing = self.get(id).filter(|thing| thing.created);
+        thing.is_some_and(|thing| match (thing.object, thing.parent) {
+            (Object::Sandbox, _) => true,
+            (Object::Container, parent) => parent.and_then(|id| self.get(id)).is_some_and(|thing| thing.created),
+        })
     }
 
     /// What a list of all `object`s that was asked for at `from` does not have, for the second time.
