@@ -174,7 +174,7 @@ fn no_more_than_so_many_unnamed() {
 }
 
 /// Two pods with all that kubelet asks of them.
-fn busy() -> Stream {
+pub(super) fn busy() -> Stream {
     let mut s = Stream::new();
     for (name, digit, pids, offset) in [("one", "1", 1000, 0), ("two", "2", 5000, 30_000)] {
         let pod = Pod::new(name, digit, pids);

@@ -17,7 +17,7 @@ fn listed(s: &mut Stream, at: u64, what: Listing) {
 }
 
 /// The list of a node on which `pod` runs with these containers: name, id, state and init.
-fn list(s: &mut Stream, at: u64, pod: &Pod, containers: &[(&str, &str, ContainerState, u32)]) {
+pub(super) fn list(s: &mut Stream, at: u64, pod: &Pod, containers: &[(&str, &str, ContainerState, u32)]) {
     listed(
         s,
         at,

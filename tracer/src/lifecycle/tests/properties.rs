@@ -8,6 +8,7 @@ use super::render;
 use crate::engine::{Config, Update};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
+use crate::record::ContainerState;
 use crate::trace::Trace;
 
 fn stream() -> Vec<Item> {
@@ -21,6 +22,26 @@ fn stream() -> Vec<Item> {
     s.tick(5_000_000);
     s.items.sort_by_key(|(at, _)| *at);
     s.items.into_iter().map(|(_, item)| item).collect()
+}
+
+/// Every second call has its name late.
+fn late() -> Vec<Item> {
+    let mut s = super::late::busy();
+    let running = ContainerState::Running;
+    let (one, two) = (Pod::new("one", "1", 1000), Pod::new("two", "2", 5000));
+    super::listed::list(
+        &mut s,
+        100_000,
+        &one,
+        &[("app", "1c1", ContainerState::Created, 0), ("x", "1c9", running, 1123)],
+    );
+    super::listed::list(&mut s, 6_000_000, &two, &[("app", "2c1", running, 5123), ("first", "2c2", running, 0)]);
+    let mut calls = 0;
+    let late = s.named_late(|_| {
+        calls += 1;
+        (calls % 2 == 0).then_some(500_000)
+    });
+    late.items.into_iter().map(|(_, item)| item).collect()
 }
 
 fn feed<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<Trace> {
@@ -55,6 +76,12 @@ proptest! {
 
     #[test]
     fn any_order(items in Just(stream()).prop_shuffle()) {
+        adds_up(&feed(items.iter()))?;
+    }
+
+    /// Names, what they are about, and lists of what exists.
+    #[test]
+    fn any_order_of_names_and_lists(items in Just(late()).prop_shuffle()) {
         adds_up(&feed(items.iter()))?;
     }
 
