@@ -135,6 +135,8 @@ async fn while_recorded(node: &mut Node, watch: &mut Watch, file: &Path) -> Resu
     say("the new pod goes, which takes kubelet a minute or two");
     node.remove_static_pod("fresh")?;
     watch.gone("fresh").await?;
+    // Its own lists are to show it, too.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     say("kubelet is killed and comes again, and so does a pod");
     node.kill_kubelet()?;
     // Not beside kubelet, which ends every pod that it does not know.
