@@ -59,8 +59,8 @@ impl Client {
 }
 
 fn older(mut request: Request) -> Request {
-    let path = request.uri().path().replacen("/runtime.v1.", "/runtime.v1alpha2.", 1);
-    if let Ok(uri) = path.parse() {
+    let method = request.uri().path().strip_prefix("/runtime.v1.");
+    if let Some(Ok(uri)) = method.map(|method| format!("/runtime.v1alpha2.{method}").parse()) {
         *request.uri_mut() = uri;
     }
     request
@@ -81,4 +81,23 @@ async fn answer<T>(
 
 fn failed(method: &str, code: Code) -> Trouble {
     Trouble::Said(format!("CRI {method} failed: {code:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v1alpha2_has_the_same_methods() {
+        let name = |path: &str| {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            older(request).uri().to_string()
+        };
+        assert_eq!(
+            name("/runtime.v1.RuntimeService/ListContainers"),
+            "/runtime.v1alpha2.RuntimeService/ListContainers"
+        );
+        assert_eq!(name("/other.v1.Service/runtime.v1.x"), "/other.v1.Service/runtime.v1.x");
+    }
 }
