@@ -147,8 +147,13 @@ fn fuzz(workspace: &Workspace, built: &Path, target: &str, args: &Args) -> Resul
     let artifacts = format!("{}/finding-", work.display());
     let start = Instant::now();
     let mut fuzzer = Command::new(built.join(target));
-    // A recording may unpack to much: 2 GiB and half a minute are beyond everything that is meant.
-    fuzzer.args([&found, &seeds]).args(["-rss_limit_mb=2048", "-timeout=30", "-max_len=32768", "-print_final_stats=1"]);
+    // A recording may unpack to much: 2 GiB and two minutes are beyond everything that is meant.
+    fuzzer.args([&found, &seeds]).args([
+        "-rss_limit_mb=2048",
+        "-timeout=120",
+        "-max_len=32768",
+        "-print_final_stats=1",
+    ]);
     fuzzer.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={artifacts}"));
     let log_file = fs::File::create(&log)?;
     let status = fuzzer
