@@ -89,7 +89,7 @@ fn kubelet() {
               StartContainer 587.7..637.4 code 0 server
               CreateContainer 640.0..645.1 code 0 peer
               StartContainer 645.5..695.9 code 0 peer
-              ["entrypoint_not_seen: peer", "entrypoint_not_seen: prepare", "entrypoint_not_seen: server"]
+              ["entrypoint_not_seen: prepare", "entrypoint_not_seen: server", "entrypoint_not_seen: peer"]
             failed pod default/bad-node1 163 ms
               RunPodSandbox 0.0..98.5 code 0
               CreateContainer 102.4..108.6 code 0 app
@@ -124,7 +124,7 @@ fn old_kubelet() {
               StartContainer 376.9..434.4 code 0 server
               CreateContainer 437.4..444.7 code 0 peer
               StartContainer 445.0..495.1 code 0 peer
-              ["entrypoint_not_seen: peer", "entrypoint_not_seen: prepare", "entrypoint_not_seen: server"]
+              ["entrypoint_not_seen: prepare", "entrypoint_not_seen: server", "entrypoint_not_seen: peer"]
         "#]],
     );
 }
