@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
-use podlapse_tests::late::{Cut, Damage, Score, Traffic};
+use podlapse_tests::late::{Cut, Damage, Score, Traffic, client};
 
 /// Cut captured CRI traffic and score the names that podlapse gives to the rest
 #[derive(Debug, Parser)]
@@ -21,6 +21,9 @@ struct Args {
     /// Which evidence counts
     #[arg(long, value_enum)]
     evidence: Option<Evidence>,
+    /// Calls of the played client
+    #[arg(long, default_value_t = 50_000)]
+    calls: usize,
     /// Print each wrong name
     #[arg(long)]
     explain: bool,
@@ -58,6 +61,15 @@ fn main() -> Result<ExitCode> {
             }
         }
     }
+    // Played traffic, of more calls than any test run has time for.
+    let played = client::play(1, args.calls);
+    let cuts: Vec<Cut> = (0..20).map(|n| Cut { chunk: n * played.chunks.len() / 20, ..Cut::default() }).collect();
+    let score = score(&played, &cuts);
+    println!("{}, {} calls, {} cuts\n{score}", played.name, args.calls, cuts.len());
+    if args.explain {
+        score.wrong.iter().take(40).for_each(|wrong| println!("wrong: {wrong}"));
+    }
+    failed |= score.wrong() > 0;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

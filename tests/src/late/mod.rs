@@ -3,9 +3,13 @@
 //! No node and no root: recorded bytes of real clients, or those of a [`client`] that this module plays.
 
 pub mod capture;
+pub mod client;
 
 pub mod cut;
 
+pub mod hpack;
+pub mod model;
+pub mod proto;
 pub mod random;
 pub mod score;
 

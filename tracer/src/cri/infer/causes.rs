@@ -6,6 +6,7 @@
 
 use super::calls::Call;
 use super::methods::{Method, Object};
+use super::rules;
 use super::set::Set;
 use super::tasks::Task;
 use super::world::{Id, State};
@@ -84,7 +85,10 @@ pub(super) fn cause<'a>(change: &Change, calls: impl Iterator<Item = &'a Call>, 
         if !call.overlaps(change.from, change.to) {
             continue;
         }
-        let may = set(call).and(by);
+        let mut may = set(call).and(by);
+        if call.id == Some(change.id) {
+            may = may.and(rules::on(change.object));
+        }
         if may.is_empty() || !concerns(call, may, change) {
             continue;
         }

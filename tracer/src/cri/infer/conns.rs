@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) answered: bool,
     /// Calls during which a shim was asked to execute.
     pub(super) executed: u32,
+    /// What was concluded from states fits no method: nothing is concluded from its being none.
+    pub(super) contradicted: bool,
     /// What made the set smaller, in order.
     evidence: Vec<&'static str>,
 }
@@ -62,6 +64,7 @@ impl Entry {
         if left == self.set {
             return false;
         }
+        self.contradicted |= left.without(Set::FOREIGN).is_empty() && self.evidence.iter().any(|e| e.contains("state"));
         self.set = left;
         if !self.evidence.contains(&evidence) {
             self.evidence.push(evidence);
@@ -105,6 +108,7 @@ impl Conn {
             bound: None,
             answered: false,
             executed: 0,
+            contradicted: false,
             evidence: Vec::new(),
         });
         entry.narrow(Set::all().without(elsewhere), "no other entry of the table");

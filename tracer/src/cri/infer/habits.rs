@@ -3,7 +3,8 @@
 //! Source: kubernetes `pkg/kubelet/kuberuntime`, `staging/src/k8s.io/cri-client`.
 
 use super::calls::Call;
-use super::methods::Method;
+use super::methods::{Method, Object};
+use super::rules;
 use super::set::Set;
 
 /// kubelet's checkpoints lie below its root directory and carry a pod's name and a time
@@ -17,11 +18,14 @@ pub(super) struct Habit {
 }
 
 /// The habits that say something of a call whose request was read.
-pub(super) fn habits(call: &Call, speaks_cri: bool) -> Vec<Habit> {
+pub(super) fn habits(call: &Call, object: Option<Object>, speaks_cri: bool) -> Vec<Habit> {
     let mut out = Vec::new();
     let mut without = |set: Set, evidence| out.push(Habit { left: Set::all().without(set), evidence });
     if speaks_cri {
         without(Set::FOREIGN, "habit: kubelet speaks nothing but the CRI here");
+    }
+    if let Some(object) = object {
+        without(Set::all().without(rules::on(object)), "habit: kubelet's ids are of the right kind");
     }
     if call.request.as_ref().is_some_and(|request| request.whole) {
         if call.requested(2).next().is_none() {

@@ -185,9 +185,9 @@ impl Infer {
             })
             .collect();
         for (key, over) in waiting {
-            self.narrow(key, rules::kind(object), "the kind of its id");
             if over {
-                self.narrow(key, rules::possible_before(state), "the state after");
+                self.narrow(key, rules::kind(object), "the kind of its id");
+                self.narrow(key, rules::possible_before(object, state), "the state after");
             }
             if let Some(slot) = self.calls.get(key).and_then(|call| call.start.slot) {
                 self.bind(key.conn, slot, None, out);
@@ -221,7 +221,7 @@ impl Infer {
         changes.retain(|change| self.in_sight(change));
         let mut left = Vec::new();
         for change in changes {
-            match cause(&change, self.calls.iter(), |call| self.may(call)) {
+            match cause(&change, self.calls.iter(), |call| self.may_have_done(call)) {
                 Cause::Known => {}
                 Cause::One(on, slot) if on == conn && change.to < at => match self.asked(&change, on, slot) {
                     Some(true) => self.caused(&change, on, slot, out),
@@ -240,10 +240,13 @@ impl Infer {
             .iter()
             .filter(|call| call.start.key.conn == conn && call.start.slot == Some(slot) && !call.named)
             .filter(|call| call.overlaps(change.from, change.to) && self.may(call).meets(change.by))
+            .filter(|call| call.id == Some(change.id) || change.parent.is_some_and(|parent| call.id == Some(parent)))
             .map(|call| call.start.key)
             .collect();
         for key in keys {
-            self.narrow(key, change.by, change.evidence);
+            let own = self.calls.get(key).is_some_and(|call| call.id == Some(change.id));
+            let by = if own { change.by.and(rules::on(change.object)) } else { change.by };
+            self.narrow(key, by, change.evidence);
         }
         self.bind(conn, slot, None, out);
     }

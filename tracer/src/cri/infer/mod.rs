@@ -175,7 +175,7 @@ impl Infer {
         if rules::proven(call, walked.set) {
             walked.set = walked.set.without(Set::FOREIGN);
         }
-        if let Some(thing) = call.id.and_then(|id| self.world.get(id)) {
+        if let Some(thing) = call.id.and_then(|id| self.world.get(id)).filter(|_| part == Part::Response) {
             walked.set = walked.set.and(rules::kind(thing.object));
         }
         if !walked.set.meets(Set::FOREIGN) {

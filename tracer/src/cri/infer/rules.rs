@@ -43,8 +43,16 @@ pub(super) fn proven(call: &Call, set: Set) -> bool {
     })
 }
 
-/// Methods on what the CRI has shown the id to be.
+/// Methods that can have succeeded on an id that the CRI has shown to be a sandbox's or a container's. Stopping and
+/// removing what is not there is OK, so these four can with either.
 pub(super) fn kind(object: Object) -> Set {
+    let idempotent = Method::StopContainer.set().or(Method::RemoveContainer.set());
+    let idempotent = idempotent.or(Method::StopPodSandbox.set()).or(Method::RemovePodSandbox.set());
+    on(object).or(idempotent)
+}
+
+/// Methods that act on a sandbox's, or a container's, id.
+pub(super) fn on(object: Object) -> Set {
     Set::of(|method| method.entry().object.is_none_or(|own| own == object)).or(Set::FOREIGN)
 }
 
@@ -75,14 +83,17 @@ pub(super) fn possible_after(thing: &Thing, start: MonotonicNs) -> Set {
 }
 
 /// Methods that can have succeeded before something was seen in this state.
-pub(super) fn possible_before(state: State) -> Set {
-    let removed = Method::RemoveContainer.set().or(Method::RemovePodSandbox.set());
+pub(super) fn possible_before(object: Object, state: State) -> Set {
+    let removed = match object {
+        Object::Container => Method::RemoveContainer.set(),
+        Object::Sandbox => Method::RemovePodSandbox.set(),
+    };
     Set::all().without(match state {
         State::Gone => Set::EMPTY,
         State::Created => removed.or(Method::StartContainer.set()),
-        State::Running => removed.or(Method::StopContainer.set()),
         State::Ready => removed.or(Method::StopPodSandbox.set()),
-        State::Exited | State::NotReady | State::Unknown => removed,
+        // A container may be stopped before it is started: its running says nothing.
+        State::Running | State::Exited | State::NotReady | State::Unknown => removed,
     })
 }
 

@@ -17,6 +17,12 @@ impl Infer {
         entry.map_or(call.set, |entry| call.set.and(entry.set))
     }
 
+    /// What a call may have done, for all that is known.
+    pub(super) fn may_have_done(&self, call: &Call) -> Set {
+        let entry = call.start.slot.and_then(|slot| self.conns.get(&call.start.key.conn)?.slots.get(&slot));
+        if entry.is_some_and(|entry| entry.contradicted) { Set::all() } else { self.may(call) }
+    }
+
     /// A method's full name on a connection.
     pub(super) fn name(&self, conn: ConnId, method: Method) -> Name {
         let package = self.conns.get(&conn).and_then(|conn| conn.package).or(self.package);
@@ -38,7 +44,8 @@ impl Infer {
     pub(super) fn by_habit(&mut self, key: CallKey) {
         let Some(conn) = self.conns.get(&key.conn).filter(|conn| conn.kubelet) else { return };
         let Some(call) = self.calls.get(key) else { return };
-        for habit in habits(call, conn.speaks_cri) {
+        let object = call.id.and_then(|id| self.world.get(id)).map(|thing| thing.object);
+        for habit in habits(call, object, conn.speaks_cri) {
             self.narrow(key, habit.left, habit.evidence);
         }
     }
