@@ -60,7 +60,7 @@ pub(super) fn on(object: Object) -> Set {
 pub(super) fn stops(call: &Call, set: Set, thing: Option<&Thing>) -> bool {
     call.succeeded()
         && set.without(Set::FOREIGN) == Method::StopContainer.set()
-        && thing.is_some_and(|thing| thing.object == Object::Container)
+        && thing.is_some_and(|thing| thing.object == Object::Container && thing.last.state != State::Gone)
         && call.requested(2).next().is_some()
         && call.response.as_ref().is_some_and(|response| response.whole && response.top == 0)
 }
