@@ -305,6 +305,8 @@ impl Runtime {
         let container = Message::new().text(1, id).message(2, label()).text(3, "busybox").text(6, "overlayfs");
         let process = Message::new().text(2, id).number(3, 4711).number(4, 2).text(5, "/run/fifo");
         match method {
+            // containerd's sandbox controller looks for the sandbox first.
+            "Stop" | "Shutdown" if !self.sandboxes.contains_key(id) => missing,
             "Get" if !self.containers.contains_key(id) => missing,
             "Get" if request.amount.is_multiple_of(2) => Ok(vec![Message::new().message(1, container)]),
             "Get" => Ok(vec![Message::new().message(1, process)]),
