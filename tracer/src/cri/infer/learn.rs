@@ -208,11 +208,13 @@ impl Infer {
     }
 
     /// Whether every call is known that may have caused it: none was lost, and none that was open at the attach can
-    /// have been about it.
+    /// have been about it, or about its sandbox where that may be the cause.
     fn in_sight(&self, change: &Change) -> bool {
         let known = self.lost.max(self.calls.forgotten);
         let settled = change.from >= self.blind.unwrap_or_default();
-        change.from >= known && (settled || self.world.came_since(change.id))
+        let alone = change.object == Object::Sandbox || !change.by.meets(Method::RemovePodSandbox.set());
+        let came = |id| self.world.came_since(id);
+        change.from >= known && (settled || (came(change.id) && (alone || change.parent.is_some_and(came))))
     }
 
     /// A connection went on without a jump: changes that its calls alone can have caused were caused by them.

@@ -125,13 +125,9 @@ impl World {
         }
     }
 
-    /// Whether it was created since the attach, and so was its sandbox.
+    /// Whether its creation was seen.
     pub(super) fn came_since(&self, id: Id) -> bool {
-        let thing = self.get(id).filter(|thing| thing.created);
-        thing.is_some_and(|thing| match (thing.object, thing.parent) {
-            (Object::Sandbox, _) => true,
-            (Object::Container, parent) => parent.and_then(|id| self.get(id)).is_some_and(|thing| thing.created),
-        })
+        self.get(id).is_some_and(|thing| thing.created)
     }
 
     /// What a list of all `object`s that was asked for at `from` does not have, for the second time.
