@@ -7,7 +7,7 @@ use super::super::listed::{filled, first_of_start};
 use super::super::start::{Call, Container, Method, Start};
 use super::super::state::Step;
 use super::super::{Lifecycle, StartKey};
-use super::{About, id, saturate, text};
+use super::{About, attempt, id, saturate, text};
 use crate::cri::{CallStart, Ending, Field, Fields};
 use crate::ids::{ContainerId, MonotonicNs, PodUid};
 use crate::trace::{PodInfo, StartKind};
@@ -134,13 +134,13 @@ impl Lifecycle {
     }
 }
 
-/// The pod of a CreateContainer, from its sandbox_config. What proto3 leaves out is its default.
+/// The pod of a CreateContainer, from its sandbox_config.
 fn pod(fields: &Fields) -> PodInfo {
     PodInfo {
         namespace: text(fields, Field::PodNamespace),
         name: text(fields, Field::PodName),
         uid: text(fields, Field::PodUid).map(PodUid),
-        attempt: Some(fields.number(Field::PodAttempt).map_or(0, saturate)),
+        attempt: attempt(fields),
         ..PodInfo::default()
     }
 }

@@ -145,12 +145,11 @@ impl Lifecycle {
 
     fn run_pod_sandbox(&mut self, call: CallStart, begun: Option<StartKey>, fields: &Fields) -> About {
         let uid = text(fields, Field::PodUid).map(PodUid);
-        // What proto3 leaves out is its default.
         let pod = PodInfo {
             namespace: text(fields, Field::PodNamespace),
             name: text(fields, Field::PodName),
             uid,
-            attempt: Some(fields.number(Field::PodAttempt).map_or(0, saturate)),
+            attempt: attempt(fields),
             runtime_handler: text(fields, Field::RuntimeHandler).filter(|handler| !handler.is_empty()),
             qos: fields.text(Field::CgroupParent).and_then(cgroup::qos).map(str::to_owned),
             ip: None,
@@ -248,6 +247,12 @@ fn text(fields: &Fields, field: Field) -> Option<String> {
 
 fn id(fields: &Fields, field: Field) -> Option<ContainerId> {
     fields.text(field).filter(|id| !id.is_empty()).map(|id| ContainerId(id.to_owned()))
+}
+
+/// A pod's attempt, of a message that was read: it names the pod, then. What proto3 leaves out is its default.
+fn attempt(fields: &Fields) -> Option<u32> {
+    let named = fields.text(Field::PodName).is_some();
+    named.then(|| fields.number(Field::PodAttempt).map_or(0, saturate))
 }
 
 fn saturate(number: u64) -> u32 {
