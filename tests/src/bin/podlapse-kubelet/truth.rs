@@ -46,11 +46,13 @@ const METHODS: [&str; 29] = [
     "Version",
 ];
 
-/// All of a log, in its order; `offset` is CLOCK_REALTIME less CLOCK_MONOTONIC.
+/// All of a log by time, which is not quite its own order; `offset` is CLOCK_REALTIME less CLOCK_MONOTONIC.
 pub(crate) fn read(log: &Path, offset: u64) -> Result<Vec<Logged>> {
     let text = std::fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
-    Ok(text.lines().filter_map(|line| logged(line, offset)).collect())
+    let mut calls: Vec<Logged> = text.lines().filter_map(|line| logged(line, offset)).collect();
+    calls.sort_by_key(|call| call.at);
+    Ok(calls)
 }
 
 /// CLOCK_REALTIME less CLOCK_MONOTONIC.
