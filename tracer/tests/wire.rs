@@ -279,6 +279,37 @@ fn a_message_of_16_mib() {
     assert!(!holds(&t.records, "SSS"));
 }
 
+/// Muted is a connection that moves much and nothing of the CRI; one that has begun with another API is still read.
+#[test]
+fn what_is_muted() {
+    const CONTENT: &str = "/containerd.services.content.v1.Content/Write";
+    let muted = |paths: &[&str], bytes: usize| {
+        let mut t = Traffic::grpc();
+        for (n, path) in paths.iter().enumerate() {
+            t.read(&headers(2 * u32::try_from(n).unwrap() + 1, path));
+        }
+        for _ in 0..bytes / 16_384 {
+            t.read(&frame(0, 0, 1, &[0; 16_384]));
+        }
+        let (mut decoder, mut out) = (Decoder::new(Limits::default()), Vec::new());
+        for (at, input) in &t.records {
+            match input {
+                Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
+                Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
+            }
+        }
+        decoder.take_muted()
+    };
+    assert_eq!(muted(&[CONTENT], 1 << 20), [ConnId(1)]);
+    assert_eq!(muted(&[CONTENT], 1 << 16), [], "little");
+    assert_eq!(muted(&[CONTENT, START], 1 << 20), []);
+    assert_eq!(
+        muted(&["runtime.v1.RuntimeService/StartContainer"], 1 << 20),
+        [],
+        "a path without its slash is the CRI's"
+    );
+}
+
 /// A stream of events that fails after some: none of them is taken for the end.
 #[test]
 fn a_server_stream() {

@@ -131,7 +131,7 @@ impl Session {
             }
             Err(error) if session.went_away(&error) => {
                 session.node(at, cri::Version::default());
-                session.wait_for_another("went away while podlapse attached");
+                session.wait_for_another("process went away while podlapse attached");
             }
             Err(error) => return Err(error),
         }

@@ -14,6 +14,8 @@ pub(super) struct Connection {
     pub(super) peer: Option<Tgid>,
     /// Process whose bytes these are.
     owner: Tgid,
+    /// Bytes that it moved in all.
+    pub(super) moved: u64,
     /// It was given to [`super::Decoder::take_muted`].
     pub(super) muted: bool,
     descriptors: Vec<(Tgid, i32)>,
@@ -51,8 +53,10 @@ impl Connections {
     ) -> Option<Connection> {
         let old = self.remove(id);
         self.clock += 1;
-        self.open
-            .insert(id, Connection { session, peer, owner, muted: false, descriptors: Vec::new(), used: self.clock });
+        self.open.insert(
+            id,
+            Connection { session, peer, owner, moved: 0, muted: false, descriptors: Vec::new(), used: self.clock },
+        );
         old
     }
 

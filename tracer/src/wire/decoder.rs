@@ -13,6 +13,10 @@ use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
 use crate::record::{Bytes, Record, Socket, SocketOp};
 
+/// A connection of another API is worth muting from so many bytes on: a client that speaks the CRI as well, after a few
+/// calls of the other, is still read.
+const MUTED_FROM: u64 = 256 * 1024;
+
 /// Decodes the calls of all watched connections.
 #[derive(Default)]
 pub struct Decoder {
@@ -134,7 +138,9 @@ impl Decoder {
         };
         connection.session.bytes(bytes, &mut cx);
         let undecoded = cx.undecoded;
-        if connection.session.is_foreign() && !std::mem::replace(&mut connection.muted, true) {
+        connection.moved = connection.moved.saturating_add(u64::from(bytes.len));
+        let idle = connection.moved >= MUTED_FROM && connection.session.is_foreign();
+        if idle && !std::mem::replace(&mut connection.muted, true) {
             self.muted.push(bytes.conn);
         }
         if undecoded > 0 {

@@ -59,8 +59,8 @@ impl Request {
         self.path
             .as_ref()
             .and_then(|(path, source)| {
-                // gRPC over HTTP/2: `"/" Service-Name "/" {method name}`.
-                let (service, method) = path.strip_prefix('/')?.rsplit_once('/')?;
+                // gRPC over HTTP/2: `"/" Service-Name "/" {method name}`; grpc-go's server does without the first one.
+                let (service, method) = path.strip_prefix('/').unwrap_or(path).rsplit_once('/')?;
                 Some((service, method, *source))
             })
             .unwrap_or(("", "", MethodSource::Opaque))
