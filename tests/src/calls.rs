@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use podlapse::cri::{CallEvent, CallKey, CallStart, Field, Fields, MethodSource, Protocol, Value};
-use podlapse::record::{Event, Record};
+use podlapse::record::Record;
 use podlapse::recording::Reader;
 use podlapse::wire::{Decoder, Limits};
 
@@ -45,13 +45,8 @@ pub struct Seen {
 
 /// The gRPC calls of a recording, in the order of their start.
 pub fn of(recording: &Path) -> Result<Vec<Seen>> {
-    let mut reader = Reader::open(recording).with_context(|| format!("cannot read {}", recording.display()))?;
-    let mut decoder = Decoder::new(Limits::default());
-    let (mut calls, mut events) = (Calls::default(), Vec::new());
-    while let Some(record) = reader.read()? {
-        feed(&mut decoder, &record, &mut events);
-        events.drain(..).for_each(|event| calls.event(event));
-    }
+    let mut calls = Calls::default();
+    decode(records(recording)?, |event| calls.event(event))?;
     let mut all: Vec<Seen> = calls.seen.into_values().collect();
     all.sort_by_key(|call| call.start);
     Ok(all)
@@ -59,30 +54,29 @@ pub fn of(recording: &Path) -> Result<Vec<Seen>> {
 
 /// Bytes in a recording that were not understood, or not there.
 pub fn undecoded(recording: &Path) -> Result<u64> {
-    let mut reader = Reader::open(recording).with_context(|| format!("cannot read {}", recording.display()))?;
-    let mut decoder = Decoder::new(Limits::default());
-    let (mut sum, mut events) = (0, Vec::new());
-    while let Some(record) = reader.read()? {
-        feed(&mut decoder, &record, &mut events);
-        for event in events.drain(..) {
-            if let CallEvent::Undecoded { bytes, .. } = event {
-                sum += bytes;
-            }
+    let mut sum = 0;
+    decode(records(recording)?, |event| {
+        if let CallEvent::Undecoded { bytes, .. } = event {
+            sum += bytes;
         }
-    }
+    })?;
     Ok(sum)
 }
 
-/// As the engine feeds its own.
-fn feed(decoder: &mut Decoder, record: &Record, out: &mut Vec<CallEvent>) {
-    let Record { at, tgid, .. } = *record;
-    match &record.event {
-        Event::Bytes(bytes) => return decoder.bytes(at, tgid, bytes, out),
-        Event::Socket(socket) => decoder.socket(at, tgid, socket, out),
-        Event::Exit(_) => decoder.runtime_exited(tgid, at, out),
-        _ => {}
+/// A recording's records, one after the other.
+pub fn records(recording: &Path) -> Result<impl Iterator<Item = Result<Record>>> {
+    let mut reader = Reader::open(recording).with_context(|| format!("cannot read {}", recording.display()))?;
+    Ok(std::iter::from_fn(move || reader.read().transpose()).map(|record| Ok(record?)))
+}
+
+/// Gives each event that a decoder makes of `records`.
+pub fn decode(records: impl IntoIterator<Item = Result<Record>>, mut each: impl FnMut(CallEvent)) -> Result<()> {
+    let (mut decoder, mut events) = (Decoder::new(Limits::default()), Vec::new());
+    for record in records {
+        decoder.record(&record?, &mut events);
+        events.drain(..).for_each(&mut each);
     }
-    decoder.sign(record, out);
+    Ok(())
 }
 
 #[derive(Default)]

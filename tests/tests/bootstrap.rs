@@ -1,31 +1,18 @@
 //! What exists before podlapse: it is listed, once, as records; and podlapse's own questions are none.
 
-use std::path::Path;
-
 use ::podlapse::cri::CallEvent;
 use ::podlapse::ids::{SandboxId, Tgid};
 use ::podlapse::record::{
     ContainerState, Event, ListSource, Listed, ListedContainer, ListedSandbox, Listing, Record, Role, SocketOp,
 };
-use ::podlapse::recording::Reader;
-use ::podlapse::wire::{Decoder, Limits};
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
-use podlapse_tests::{Cri, Node, Options, podlapse, trace};
+use podlapse_tests::{Cri, Node, Options, calls, podlapse, trace};
 
 struct Lists {
     sandboxes: Vec<(ListSource, ListedSandbox)>,
     containers: Vec<(ListSource, ListedContainer)>,
     ends: Vec<(ListSource, Option<String>)>,
-}
-
-fn records(file: &Path) -> Result<Vec<Record>> {
-    let mut reader = Reader::open(file)?;
-    let mut records = Vec::new();
-    while let Some(record) = reader.read()? {
-        records.push(record);
-    }
-    Ok(records)
 }
 
 fn lists(records: &[Record]) -> Result<Lists> {
@@ -58,28 +45,21 @@ fn own_calls_are_none(records: &[Record]) -> Result<()> {
             }
         }
     }
-    let mut decoder = Decoder::new(Limits::default());
-    let mut calls = Vec::new();
-    for Record { at, tgid, event, .. } in records {
-        match event {
-            Event::Socket(socket) => decoder.socket(*at, *tgid, socket, &mut calls),
-            Event::Bytes(bytes) => {
-                ensure!(accepted.contains(&bytes.conn), "bytes on a connection that nobody made: {bytes:?}");
-                decoder.bytes(*at, *tgid, bytes, &mut calls);
-            }
-            _ => {}
+    for record in records {
+        if let Event::Bytes(bytes) = &record.event {
+            ensure!(accepted.contains(&bytes.conn), "bytes on a connection that nobody made: {bytes:?}");
         }
     }
-    let methods: Vec<&str> = calls
-        .iter()
-        .filter_map(|call| match call {
-            CallEvent::Start(start) => Some(start.method.as_str()),
-            _ => None,
-        })
-        .collect();
-    ensure!(methods.contains(&"RunPodSandbox"), "{methods:?}");
+    let mut methods = Vec::new();
+    calls::decode(records.iter().cloned().map(Ok), |event| {
+        if let CallEvent::Start(start) = event {
+            methods.push(start.method);
+        }
+    })?;
+    let called = |name: &str| methods.iter().any(|method| method == name);
+    ensure!(called("RunPodSandbox"), "{methods:?}");
     for own in ["ListPodSandbox", "ListContainers", "Version"] {
-        ensure!(!methods.contains(&own), "podlapse's own {own} is recorded");
+        ensure!(!called(own), "podlapse's own {own} is recorded");
     }
     Ok(())
 }
@@ -109,7 +89,7 @@ async fn recorded(options: Options, bootstrap: &str) -> Result<(Vec<Record>, Sta
     let replayed = podlapse::replay(&file, &["-o", "json"])?;
     let replayed: serde_json::Value = serde_json::from_slice(&replayed)?;
     ensure!(replayed == traces[0], "the replay differs");
-    let records = records(&file)?;
+    let records: Vec<Record> = calls::records(&file)?.collect::<Result<_>>()?;
     node.stop()?;
     Ok((records, started, [done, made]))
 }
@@ -210,7 +190,7 @@ async fn by_proc_until_the_runtime_answers() -> Result<()> {
     let new = Pod::new("new", "shop")?.on_node(node.cgroup());
     cri.start_pod(&new, &[Container::new("app")]).await?;
     podlapse.traces()?;
-    let records = records(&file)?;
+    let records: Vec<Record> = calls::records(&file)?.collect::<Result<_>>()?;
     own_calls_are_none(&records)?;
     let lists = lists(&records)?;
     let [(ListSource::Cri, Some(trouble)), (ListSource::Proc, None), rest @ ..] = &lists.ends[..] else {

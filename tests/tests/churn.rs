@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podlapse::record::Event;
-use podlapse::recording::Reader;
 use podlapse_tests::churn::{self, Churn, FailedPod};
 use podlapse_tests::witness::{Seen, Witness};
-use podlapse_tests::{Node, Options, podlapse as run, trace};
+use podlapse_tests::{Node, Options, calls, podlapse as run, trace};
 use serde_json::Value;
 
 const CHURN: Churn = Churn { workers: 10, pods: 5, failing: 5 };
@@ -103,10 +102,9 @@ fn failed_on_its_own(trace: &Value, pod: &FailedPod) -> Result<()> {
 
 /// Pids that more than one process of the recording had.
 fn reused(recording: &Path) -> Result<usize> {
-    let mut reader = Reader::open(recording)?;
     let mut uses: BTreeMap<u32, usize> = BTreeMap::new();
-    while let Some(record) = reader.read()? {
-        if let Event::NewTask(task) = record.event {
+    for record in calls::records(recording)? {
+        if let Event::NewTask(task) = record?.event {
             *uses.entry(task.child.0).or_default() += 1;
         }
     }

@@ -8,20 +8,13 @@ use std::time::Duration;
 use ::podlapse::cri::{CallEvent, Field, Protocol};
 use ::podlapse::ids::Tgid;
 use ::podlapse::record::{Event, Record, Role, Socket, SocketOp};
-use ::podlapse::recording::Reader;
-use ::podlapse::wire::{Decoder, Limits};
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
-use podlapse_tests::{Cri, Node, Options, podlapse, trace};
+use podlapse_tests::{Cri, Node, Options, calls, podlapse, trace};
 use serde_json::Value;
 
 fn records(file: &Path) -> Result<Vec<Record>> {
-    let mut reader = Reader::open(file)?;
-    let mut records = Vec::new();
-    while let Some(record) = reader.read()? {
-        records.push(record);
-    }
-    Ok(records)
+    calls::records(file)?.collect()
 }
 
 fn sockets(records: &[Record]) -> impl Iterator<Item = &Socket> {
@@ -32,17 +25,10 @@ fn sockets(records: &[Record]) -> impl Iterator<Item = &Socket> {
 }
 
 /// Methods of calls on connections that were found, with the task that they name.
-fn calls_on_found(records: &[Record], protocol: Protocol) -> Vec<(String, Option<String>)> {
+fn calls_on_found(records: &[Record], protocol: Protocol) -> Result<Vec<(String, Option<String>)>> {
     let found: Vec<_> = sockets(records).filter(|socket| socket.op == SocketOp::Found).map(|it| it.conn).collect();
-    let mut decoder = Decoder::new(Limits::default());
     let mut events = Vec::new();
-    for Record { at, tgid, event, .. } in records {
-        match event {
-            Event::Socket(socket) => decoder.socket(*at, *tgid, socket, &mut events),
-            Event::Bytes(bytes) => decoder.bytes(*at, *tgid, bytes, &mut events),
-            _ => {}
-        }
-    }
+    calls::decode(records.iter().cloned().map(Ok), |event| events.push(event))?;
     let starts = events.iter().filter_map(|event| match event {
         CallEvent::Start(start) if start.protocol == protocol && found.contains(&start.key.conn) => Some(start),
         _ => None,
@@ -55,7 +41,7 @@ fn calls_on_found(records: &[Record], protocol: Protocol) -> Vec<(String, Option
             _ => None,
         })
     };
-    starts.map(|start| (start.method.clone(), task(start.key))).collect()
+    Ok(starts.map(|start| (start.method.clone(), task(start.key))).collect())
 }
 
 /// A client and a pod that podlapse finds.
@@ -100,11 +86,11 @@ fn all_are_found(records: &[Record], before: &Before, me: Tgid) -> Result<()> {
     // Its peer is who listened first: the starter of the shim, which has ended.
     ensure!(found.iter().any(|it| it.path.contains("/containerd/s/")), "no connection to a shim is among {found:#?}");
 
-    let grpc = calls_on_found(records, Protocol::Grpc);
+    let grpc = calls_on_found(records, Protocol::Grpc)?;
     for method in ["StopContainer", "RunPodSandbox", "CreateContainer", "StartContainer"] {
         ensure!(grpc.iter().any(|(name, _)| name == method), "no {method} in {grpc:?}");
     }
-    let ttrpc = calls_on_found(records, Protocol::Ttrpc);
+    let ttrpc = calls_on_found(records, Protocol::Ttrpc)?;
     let app = &started.containers[0].id;
     let kill = |(name, task): &(String, Option<String>)| name == "Kill" && task.as_ref() == Some(app);
     ensure!(ttrpc.iter().any(kill), "no Kill of {app} in {ttrpc:?}");

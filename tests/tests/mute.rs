@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use ::podlapse::ids::ConnId;
 use ::podlapse::record::Event;
-use ::podlapse::recording::Reader;
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod};
 use podlapse_tests::tools::{Containerd, Tools};
-use podlapse_tests::{Cri, Node, Options, image, podlapse, trace};
+use podlapse_tests::{Cri, Node, Options, calls, image, podlapse, trace};
 
 const BALLAST: u64 = 64 << 20;
 
@@ -42,9 +41,8 @@ async fn an_image_import_over_the_traced_socket() -> Result<()> {
     trace::belongs(&traces[0], &started)?;
 
     let mut payload: BTreeMap<ConnId, u64> = BTreeMap::new();
-    let mut reader = Reader::open(&file)?;
-    while let Some(record) = reader.read()? {
-        if let Event::Bytes(bytes) = &record.event {
+    for record in calls::records(&file)? {
+        if let Event::Bytes(bytes) = record?.event {
             *payload.entry(bytes.conn).or_default() += bytes.data.len() as u64;
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::cri::CallEvent;
 use crate::ids::ConnId;
 use crate::lifecycle::Lifecycle;
-use crate::record::{Event, Record, Role};
+use crate::record::Record;
 use crate::trace::Trace;
 use crate::wire::{Decoder, Limits};
 
@@ -58,22 +58,8 @@ impl Engine {
 
     /// Takes one record; records come in the order of their times.
     pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
-        let Record { at, tgid, .. } = *record;
         let before = updates.len();
-        match &record.event {
-            Event::Bytes(bytes) => self.decoder.bytes(at, tgid, bytes, &mut self.calls),
-            Event::Socket(socket) => self.decoder.socket(at, tgid, socket, &mut self.calls),
-            Event::Exit(_) if self.lifecycle.is_runtime(tgid) => {
-                self.decoder.runtime_exited(tgid, at, &mut self.calls);
-            }
-            Event::Process(process) if process.role == Role::Runtime => {
-                self.decoder.runtime_found(tgid, at, &mut self.calls);
-            }
-            _ => {}
-        }
-        if !matches!(record.event, Event::Bytes(_)) {
-            self.decoder.sign(record, &mut self.calls);
-        }
+        self.decoder.record(record, &mut self.calls);
         // The record first: that a runtime ended is to be known when its calls end with it.
         self.lifecycle.feed(record, updates);
         for event in self.calls.drain(..) {

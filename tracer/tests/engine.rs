@@ -4,29 +4,20 @@ mod capture;
 
 use std::fmt::Write as _;
 
-use capture::{Input, RUNTIME, records};
+use capture::{record, records};
 use expect_test::{Expect, expect};
 use podlapse::engine::{Config, Engine, Update};
-use podlapse::ids::{MonotonicNs, Tid};
-use podlapse::record::{Event, Record};
+use podlapse::ids::MonotonicNs;
+use podlapse::record::Event;
 use podlapse::trace::Trace;
 
 fn traces(name: &str) -> Vec<Trace> {
     let mut engine = Engine::new(Config::default());
     let mut updates = Vec::new();
-    let mut last = MonotonicNs(0);
-    let mut feed = |at, event, updates: &mut Vec<Update>| {
-        engine.feed(&Record { at, tgid: RUNTIME, tid: Tid(RUNTIME.0), event }, updates);
-    };
-    for (at, input) in records(name) {
-        let event = match input {
-            Input::Socket(socket) => Event::Socket(socket),
-            Input::Bytes(bytes) => Event::Bytes(bytes),
-        };
-        feed(at, event, &mut updates);
-        last = at;
-    }
-    feed(MonotonicNs(last.0 + 10_000_000_000), Event::Tick, &mut updates);
+    let mut records = records(name);
+    let last = records.last().map_or(MonotonicNs(0), |record| record.at);
+    records.push(record(MonotonicNs(last.0 + 10_000_000_000), Event::Tick));
+    records.iter().for_each(|record| engine.feed(record, &mut updates));
     let finished = updates.into_iter().filter_map(|update| match update {
         Update::Finished(trace) => Some(*trace),
         Update::Started(_) => None,

@@ -5,13 +5,12 @@ mod capture;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use capture::{Call, Input, NAMES, calls, decode, random, records, redact, split, truth};
+use capture::{Call, NAMES, calls, decode, random, records, redact, split, truth};
 use podlapse::cri::{CallEvent, CallKey, Field, MethodSource};
-use podlapse::ids::MonotonicNs;
-use podlapse::record::{Direction, SocketOp};
+use podlapse::record::{Direction, Event, Record, SocketOp};
 use proptest::prelude::*;
 
-type Records = Vec<(MonotonicNs, Input)>;
+type Records = Vec<Record>;
 
 fn assert_exact(name: &str, records: &Records, what: &str) {
     let (events, counters) = decode(records);
@@ -106,9 +105,9 @@ fn joined_late_no_name_is_wrong() {
             // At a chunk's beginning, and within one.
             let from = pick(records.len());
             let mut late: Records = records[from..].to_vec();
-            late.retain(|(_, input)| !matches!(input, Input::Socket(s) if s.op == SocketOp::Accept));
+            late.retain(|record| !matches!(&record.event, Event::Socket(s) if s.op == SocketOp::Accept));
             if cut % 2 == 1
-                && let Some((_, Input::Bytes(bytes))) = late.first_mut()
+                && let Some(Record { event: Event::Bytes(bytes), .. }) = late.first_mut()
             {
                 let n = pick(bytes.data.len());
                 bytes.data.drain(..n);
@@ -127,9 +126,9 @@ fn lossy(records: &Records, seed: u64, per_mille: usize, announced: bool) -> Rec
     let mut pick = random(seed);
     let mut lost: BTreeMap<(u64, bool), u64> = BTreeMap::new();
     let mut out = Vec::new();
-    for (at, input) in records {
-        let mut input = input.clone();
-        if let Input::Bytes(bytes) = &mut input {
+    for record in records {
+        let mut record = record.clone();
+        if let Event::Bytes(bytes) = &mut record.event {
             let gone = lost.entry((bytes.conn.0, bytes.direction == Direction::In)).or_default();
             bytes.offset -= *gone;
             if pick(1000) < per_mille {
@@ -145,7 +144,7 @@ fn lossy(records: &Records, seed: u64, per_mille: usize, announced: bool) -> Rec
                 }
             }
         }
-        out.push((*at, input));
+        out.push(record);
     }
     out
 }
@@ -198,9 +197,9 @@ fn identities_are_read_and_secrets_are_not_kept() {
     assert_eq!(pods.len(), 2, "web and bad: {pods:?}");
     let kept: Vec<u8> = redact(&records)
         .iter()
-        .flat_map(|(_, input)| match input {
-            Input::Bytes(bytes) => bytes.data.clone(),
-            Input::Socket(_) => Vec::new(),
+        .flat_map(|record| match &record.event {
+            Event::Bytes(bytes) => bytes.data.clone(),
+            _ => Vec::new(),
         })
         .collect();
     let kept = String::from_utf8_lossy(&kept);

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use podlapse::engine::{Engine, Update};
 use podlapse::export::write_json;
-use podlapse::ids::{MonotonicNs, Tid};
+use podlapse::ids::MonotonicNs;
 use podlapse::record::{Event, Record};
 use podlapse::recording::{Header, Selection, Writer};
 use podlapse::trace::Trace;
@@ -27,17 +27,11 @@ fn run(arguments: &[&str]) -> Output {
 
 /// kubelet's traffic with containerd, as a live run would see it.
 fn records() -> Vec<Record> {
-    let head = |at, event| Record { at, tgid: capture::RUNTIME, tid: Tid(capture::RUNTIME.0), event };
     let begin = [Event::Clock { realtime: 1_767_225_600_000_000_000 }, Event::Mark(tracer_ebpf::mark::ATTACHED)];
-    let mut records: Vec<Record> = begin.into_iter().map(|event| head(MonotonicNs(0), event)).collect();
-    for (at, input) in capture::records(capture::NAMES[0]) {
-        records.push(match input {
-            capture::Input::Socket(socket) => head(at, Event::Socket(socket)),
-            capture::Input::Bytes(bytes) => head(at, Event::Bytes(bytes)),
-        });
-    }
+    let mut records: Vec<Record> = begin.into_iter().map(|event| capture::record(MonotonicNs(0), event)).collect();
+    records.extend(capture::records(capture::NAMES[0]));
     let last = records.last().map_or(0, |record| record.at.0);
-    records.extend((1..50).map(|tick| head(MonotonicNs(last + tick * 100_000_000), Event::Tick)));
+    records.extend((1..50).map(|tick| capture::record(MonotonicNs(last + tick * 100_000_000), Event::Tick)));
     records
 }
 

@@ -3,11 +3,11 @@
 
 mod capture;
 
-use capture::{Input, RUNTIME, calls, chunk, decode, redact, socket, split};
+use capture::{RUNTIME, calls, chunk, decode, decoded, record, redact, socket, split};
 use expect_test::{Expect, expect};
 use podlapse::cri::{CallEvent, Ending, MethodSource, Value};
 use podlapse::ids::{ConnId, MonotonicNs, Tgid};
-use podlapse::record::{Direction, SocketOp};
+use podlapse::record::{Direction, Event, Record, SocketOp};
 use podlapse::wire::{Counters, Decoder, Limits};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ const START: &str = "/runtime.v1.RuntimeService/StartContainer";
 /// Traffic under construction; a record's time is its number.
 #[derive(Default)]
 struct Traffic {
-    records: Vec<(MonotonicNs, Input)>,
+    records: Vec<Record>,
     offsets: std::collections::BTreeMap<(u64, bool), u64>,
 }
 
@@ -44,14 +44,14 @@ impl Traffic {
     }
 
     fn socket(&mut self, conn: u64, op: SocketOp, path: &str) {
-        self.records.push((self.now(), Input::Socket(socket(conn, op, path))));
+        self.records.push(record(self.now(), Event::Socket(socket(conn, op, path))));
     }
 
     fn push(&mut self, conn: u64, direction: Direction, data: &[u8]) {
         let offset = self.offsets.entry((conn, direction == Direction::In)).or_default();
         let bytes = chunk(conn, direction, *offset, data.to_vec());
         *offset += data.len() as u64;
-        self.records.push((self.now(), Input::Bytes(bytes)));
+        self.records.push(record(self.now(), Event::Bytes(bytes)));
     }
 
     fn read(&mut self, data: &[u8]) {
@@ -146,21 +146,21 @@ fn check(traffic: &Traffic, expected: Expect) -> Counters {
     counters
 }
 
-fn same_redacted(records: &[(MonotonicNs, Input)]) {
+fn same_redacted(records: &[Record]) {
     let (events, _) = decode(records);
     let (again, _) = decode(&redact(records));
     assert_eq!(show(&events), show(&again), "the redacted records decode to the same");
 }
 
-fn kept(records: &[(MonotonicNs, Input)]) -> Vec<u8> {
-    let data = |(_, input)| match input {
-        Input::Bytes(bytes) => bytes.data,
-        Input::Socket(_) => vec![],
+fn kept(records: &[Record]) -> Vec<u8> {
+    let data = |record: Record| match record.event {
+        Event::Bytes(bytes) => bytes.data,
+        _ => vec![],
     };
     redact(records).into_iter().flat_map(data).collect()
 }
 
-fn holds(records: &[(MonotonicNs, Input)], text: &str) -> bool {
+fn holds(records: &[Record], text: &str) -> bool {
     kept(records).windows(text.len()).any(|w| w == text.as_bytes())
 }
 
@@ -291,14 +291,7 @@ fn what_is_muted() {
         for _ in 0..bytes / 16_384 {
             t.read(&frame(0, 0, 1, &[0; 16_384]));
         }
-        let (mut decoder, mut out) = (Decoder::new(Limits::default()), Vec::new());
-        for (at, input) in &t.records {
-            match input {
-                Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
-                Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
-            }
-        }
-        decoder.take_muted()
+        decoded(&t.records).0.take_muted()
     };
     assert_eq!(muted(&[CONTENT], 1 << 20), [ConnId(1)]);
     assert_eq!(muted(&[CONTENT], 1 << 16), [], "little");
@@ -397,18 +390,18 @@ fn a_descriptor_that_is_reused_is_another_connection() {
     // The close was not seen: the same descriptor comes back from accept.
     let mut again = socket(2, SocketOp::Accept, CRI);
     again.fd = 1;
-    t.records.push((t.now(), Input::Socket(again)));
+    t.records.push(record(t.now(), Event::Socket(again)));
     let mut bytes = chunk(2, Direction::In, 0, [PREFACE, &frame(4, 0, 0, &[]), &headers(1, RUN)].concat());
     bytes.fd = 1;
-    t.records.push((t.now(), Input::Bytes(bytes)));
+    t.records.push(record(t.now(), Event::Bytes(bytes)));
     // A copy keeps a connection open when the first descriptor is closed.
     let mut copy = socket(2, SocketOp::Dup, "");
     (copy.fd, copy.other_fd) = (7, Some(1));
-    t.records.push((t.now(), Input::Socket(copy)));
+    t.records.push(record(t.now(), Event::Socket(copy)));
     for fd in [1, 7] {
         let mut close = socket(2, SocketOp::Close, "");
         close.fd = fd;
-        t.records.push((t.now(), Input::Socket(close)));
+        t.records.push(record(t.now(), Event::Socket(close)));
     }
     check(
         &t,
@@ -423,13 +416,7 @@ fn a_descriptor_that_is_reused_is_another_connection() {
 fn a_runtime_that_ends_ends_its_calls() {
     let mut t = Traffic::grpc();
     t.read(&headers(1, START));
-    let (mut decoder, mut out) = (Decoder::default(), vec![]);
-    for (at, input) in &t.records {
-        match input {
-            Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
-            Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
-        }
-    }
+    let (mut decoder, mut out) = decoded(&t.records);
     decoder.runtime_exited(Tgid(101), MonotonicNs(8), &mut out);
     assert_eq!(out.len(), 1);
     decoder.runtime_exited(RUNTIME, MonotonicNs(9), &mut out);
@@ -441,13 +428,7 @@ fn a_runtime_that_ends_ends_its_calls() {
 fn the_next_runtime_ends_the_calls_of_one_whose_end_was_not_seen() {
     let mut t = Traffic::grpc();
     t.read(&headers(1, START));
-    let (mut decoder, mut out) = (Decoder::default(), vec![]);
-    for (at, input) in &t.records {
-        match input {
-            Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
-            Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
-        }
-    }
+    let (mut decoder, mut out) = decoded(&t.records);
     decoder.runtime_found(RUNTIME, MonotonicNs(8), &mut out);
     assert_eq!(out.len(), 1);
     decoder.runtime_found(Tgid(101), MonotonicNs(9), &mut out);
@@ -637,12 +618,9 @@ fn a_connection_that_is_found_is_read_from_the_next_boundary() {
 fn values_never_show_in_debug_lines() {
     let t = shim();
     let (mut decoder, mut out) = (Decoder::default(), vec![]);
-    for (at, input) in &t.records {
-        match input {
-            Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
-            Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
-        }
-        assert!(!format!("{decoder:?} {input:?} {out:?}").contains("S3CR3T"));
+    for record in &t.records {
+        decoder.record(record, &mut out);
+        assert!(!format!("{decoder:?} {record:?} {out:?}").contains("S3CR3T"));
     }
     let text = |event: &CallEvent| match event {
         CallEvent::Request { fields, .. } => fields.0.iter().any(|(_, v)| *v == Value::Text("task".into())),
@@ -667,7 +645,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![3 => any_frame, 3 => request, 2 => any_ttrpc, 2 => named, 1 => preface, 1 => bytes(60), 1 => zeros]
 }
 
-fn any_records() -> impl Strategy<Value = Vec<(MonotonicNs, Input)>> {
+fn any_records() -> impl Strategy<Value = Vec<Record>> {
     let ops = prop_oneof![
         Just((SocketOp::Accept, CRI)),
         Just((SocketOp::Accept, EVENTS)),
@@ -692,8 +670,8 @@ fn any_records() -> impl Strategy<Value = Vec<(MonotonicNs, Input)>> {
         let mut offsets = std::collections::BTreeMap::<(u64, bool), u64>::new();
         let mut records = vec![];
         for (at, (conn, read, jump, short, data, socket)) in inputs.into_iter().enumerate() {
-            let input = match socket {
-                Some(socket) => Input::Socket(socket),
+            let event = match socket {
+                Some(socket) => Event::Socket(socket),
                 None => {
                     let offset = offsets.entry((conn, read)).or_default();
                     *offset = offset.saturating_add_signed(jump);
@@ -701,10 +679,10 @@ fn any_records() -> impl Strategy<Value = Vec<(MonotonicNs, Input)>> {
                     let mut bytes = chunk(conn, direction, *offset, data);
                     bytes.len += short;
                     *offset += u64::from(bytes.len);
-                    Input::Bytes(bytes)
+                    Event::Bytes(bytes)
                 }
             };
-            records.push((MonotonicNs(at as u64), input));
+            records.push(record(MonotonicNs(at as u64), event));
         }
         records
     })
@@ -730,7 +708,7 @@ proptest! {
         prop_assert_eq!(show(&events), show(&decode(&redacted).0));
         let twice = redact(&redacted);
         for (once, twice) in redacted.iter().zip(&twice) {
-            if let (Input::Bytes(once), Input::Bytes(twice)) = (&once.1, &twice.1) {
+            if let (Event::Bytes(once), Event::Bytes(twice)) = (&once.event, &twice.event) {
                 prop_assert!(once.data == twice.data, "redacting twice is redacting once");
             }
         }

@@ -47,17 +47,7 @@ pub(crate) fn kept(bytes: &[u8], bits: &[u8]) -> Vec<u8> {
 
 pub(crate) fn decode(records: &[Record], limits: Limits) -> (Vec<CallEvent>, Counters) {
     let (mut decoder, mut out) = (Decoder::new(limits), Vec::new());
-    for record in records {
-        match &record.event {
-            Event::Bytes(bytes) => decoder.bytes(record.at, record.tgid, bytes, &mut out),
-            Event::Socket(socket) => decoder.socket(record.at, record.tgid, socket, &mut out),
-            Event::Exit(_) => decoder.runtime_exited(record.tgid, record.at, &mut out),
-            _ => {}
-        }
-        if !matches!(record.event, Event::Bytes(_)) {
-            decoder.sign(record, &mut out);
-        }
-    }
+    records.iter().for_each(|record| decoder.record(record, &mut out));
     (out, decoder.counters())
 }
 
@@ -65,17 +55,7 @@ pub(crate) fn decode(records: &[Record], limits: Limits) -> (Vec<CallEvent>, Cou
 pub(crate) fn redact(records: &[Record], limits: Limits) -> Vec<Record> {
     let mut redactor = Redactor::new(limits);
     let mut records = records.to_vec();
-    for record in &mut records {
-        match &mut record.event {
-            Event::Bytes(bytes) => redactor.redact(record.at, record.tgid, bytes),
-            Event::Socket(socket) => redactor.socket(record.at, record.tgid, socket),
-            Event::Exit(_) => redactor.runtime_exited(record.tgid, record.at),
-            _ => {}
-        }
-        if !matches!(record.event, Event::Bytes(_)) {
-            redactor.sign(record);
-        }
-    }
+    records.iter_mut().for_each(|record| redactor.record(record));
     records
 }
 

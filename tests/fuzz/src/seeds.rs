@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
-use crate::capture::{self, Input, NAMES};
+use crate::capture::{self, NAMES};
 use crate::check::Surroundings;
 use crate::record::{Direction, Event, Record, encode};
 use crate::recording::Reader;
@@ -64,8 +64,8 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
 /// A capture's bytes by connection and side.
 fn streams(name: &str) -> BTreeMap<(u64, bool), Vec<u8>> {
     let mut streams: BTreeMap<(u64, bool), Vec<u8>> = BTreeMap::new();
-    for (_, input) in capture::records(name) {
-        if let Input::Bytes(bytes) = input {
+    for record in capture::records(name) {
+        if let Event::Bytes(bytes) = record.event {
             let server = bytes.direction == Direction::Out;
             streams.entry((bytes.conn.0, server)).or_default().extend(bytes.data);
         }

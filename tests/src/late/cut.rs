@@ -41,11 +41,7 @@ pub fn replay(traffic: &Traffic, cut: &Cut, each: &mut dyn FnMut(usize, &CallEve
     let mut decoder = Decoder::new(Limits::default());
     let mut out = Vec::new();
     for (n, record) in records(traffic, cut) {
-        match &record.event {
-            Event::Socket(socket) => decoder.socket(record.at, record.tgid, socket, &mut out),
-            Event::Bytes(bytes) => decoder.bytes(record.at, record.tgid, bytes, &mut out),
-            _ => decoder.sign(&record, &mut out),
-        }
+        decoder.record(&record, &mut out);
         for event in out.drain(..) {
             each(n, &event);
         }

@@ -41,7 +41,7 @@ use self::volumes::Volume;
 use crate::cri::{CallKey, Slot};
 use crate::engine::{Config, Update};
 use crate::ids::{ConnId, ContainerId, MonotonicNs, PodUid, Tgid, Tid};
-use crate::record::{Record, Role};
+use crate::record::Record;
 use crate::trace::{NodeInfo, PodInfo, Trace};
 
 /// Live processes.
@@ -155,11 +155,6 @@ impl Lifecycle {
         self.advance(record.at, updates);
         self.sign(record);
         self.settle_touched(updates);
-    }
-
-    /// Whether a process is known to be a runtime.
-    pub fn is_runtime(&self, tgid: Tgid) -> bool {
-        self.processes.get(tgid).is_some_and(|process| process.role == Role::Runtime)
     }
 
     /// Connections that the wire decoder has evicted since the beginning.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Header, MAGIC, VERSION};
 use crate::ids::MonotonicNs;
-use crate::record::{Event, Record, Role, encode_into};
+use crate::record::{Event, Record, encode_into};
 use crate::wire::{Limits, Redactor};
 
 /// Raw size at which a frame is written before its second is over.
@@ -127,20 +127,13 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// [`WriteError`]; the recording is over then, and readable up to the last whole frame.
     pub fn write(&mut self, record: &mut Record) -> Result<(), WriteError> {
-        match &mut record.event {
-            Event::Bytes(bytes) => self.redactor.redact(record.at, record.tgid, bytes),
-            Event::Socket(socket) => self.redactor.socket(record.at, record.tgid, socket),
-            Event::Exit(_) => self.redactor.runtime_exited(record.tgid, record.at),
-            Event::Process(process) if process.role == Role::Runtime => {
-                self.redactor.runtime_found(record.tgid, record.at);
-            }
-            // The programs send no more of a container process; a recording does not rely on it.
-            Event::Exec(exec) if exec.container => exec.argv.truncate(1),
-            _ => {}
+        // The programs send no more of a container process; a recording does not rely on it.
+        if let Event::Exec(exec) = &mut record.event
+            && exec.container
+        {
+            exec.argv.truncate(1);
         }
-        if !matches!(record.event, Event::Bytes(_)) {
-            self.redactor.sign(record);
-        }
+        self.redactor.record(record);
         if self.frame.is_empty() {
             self.frame_began = record.at;
         }

@@ -11,7 +11,7 @@ use super::session::Session;
 use crate::cri::infer::Infer;
 use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
-use crate::record::{Bytes, Record, Socket, SocketOp};
+use crate::record::{Bytes, Event, Record, Role, Socket, SocketOp};
 
 /// A connection of another API is worth muting from so many bytes on: a client that speaks the CRI as well, after a few
 /// calls of the other, is still read.
@@ -49,6 +49,20 @@ impl Decoder {
     /// What was decoded so far, and what was not.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Takes one record, as the engine and the redactor do.
+    pub fn record(&mut self, record: &Record, out: &mut Vec<CallEvent>) {
+        let Record { at, tgid, .. } = *record;
+        match &record.event {
+            Event::Bytes(bytes) => return self.bytes(at, tgid, bytes, out),
+            Event::Socket(socket) => self.socket(at, tgid, socket, out),
+            Event::Exit(_) => self.runtime_exited(tgid, at, out),
+            Event::Process(process) if process.role == Role::Runtime => self.runtime_found(tgid, at, out),
+            _ => {}
+        }
+        // What the kernel and the bootstrap say may tell which method an opaque call is.
+        self.infer.sign(record, out);
     }
 
     /// A socket of a watched process changed; calls end with their connection.
@@ -89,18 +103,13 @@ impl Decoder {
         self.read(at, tgid, bytes, out, Mask::off());
     }
 
-    /// Any other record: what the kernel and the bootstrap say may tell which method an opaque call is.
-    pub fn sign(&mut self, record: &Record, out: &mut Vec<CallEvent>) {
-        self.infer.sign(record, out);
-    }
-
     /// Connections of the containerd API, since the last such question: no call of a pod's start will ever come there,
     /// and an image import may move gigabytes.
     pub fn take_muted(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.muted)
     }
 
-    /// A watched process ended, and with it its descriptors.
+    /// A process ended, and with it its connections, if it was a watched one.
     pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs, out: &mut Vec<CallEvent>) {
         while let Some(ended) = self.connections.exited(tgid) {
             self.ended(Some(ended), at, &Ending::RuntimeRestarted, out);
@@ -229,20 +238,13 @@ impl Redactor {
         Redactor { decoder: Decoder::new(limits), ..Redactor::default() }
     }
 
-    /// A socket of a watched process changed.
-    pub fn socket(&mut self, at: MonotonicNs, tgid: Tgid, socket: &Socket) {
-        self.decoder.socket(at, tgid, socket, &mut self.events);
-        self.events.clear();
-    }
-
-    /// Any record without payload.
-    pub fn sign(&mut self, record: &Record) {
-        self.decoder.sign(record, &mut self.events);
-        self.events.clear();
-    }
-
-    /// Zeroes every payload byte that is not kept.
-    pub fn redact(&mut self, at: MonotonicNs, tgid: Tgid, bytes: &mut Bytes) {
+    /// Takes one record, and zeroes every payload byte of it that is not kept.
+    pub fn record(&mut self, record: &mut Record) {
+        let Record { at, tgid, .. } = *record;
+        let Event::Bytes(bytes) = &mut record.event else {
+            self.decoder.record(record, &mut self.events);
+            return self.events.clear();
+        };
         self.mask.clear();
         self.mask.resize(bytes.data.len(), 0);
         self.decoder.read(at, tgid, bytes, &mut self.events, Mask::on(&mut self.mask));
@@ -250,17 +252,5 @@ impl Redactor {
         for (byte, kept) in bytes.data.iter_mut().zip(&self.mask) {
             *byte &= kept;
         }
-    }
-
-    /// A watched process ended.
-    pub fn runtime_exited(&mut self, tgid: Tgid, at: MonotonicNs) {
-        self.decoder.runtime_exited(tgid, at, &mut self.events);
-        self.events.clear();
-    }
-
-    /// That process is the runtime from now on.
-    pub fn runtime_found(&mut self, tgid: Tgid, at: MonotonicNs) {
-        self.decoder.runtime_found(tgid, at, &mut self.events);
-        self.events.clear();
     }
 }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use podlapse::cri::{CallEvent, CallKey, Ending, MethodSource};
-use podlapse::ids::{ConnId, MonotonicNs, Tgid};
-use podlapse::record::{Bytes, Direction, Socket, SocketOp};
+use podlapse::ids::{ConnId, MonotonicNs, Tgid, Tid};
+use podlapse::record::{Bytes, Direction, Event, Record, Socket, SocketOp};
 use podlapse::wire::{Counters, Decoder, Limits, Redactor};
 use serde_json::Value;
 
@@ -16,13 +16,6 @@ pub(crate) const NAMES: [&str; 3] =
 
 /// The traced process.
 pub(crate) const RUNTIME: Tgid = Tgid(100);
-
-/// One input of the decoders.
-#[derive(Clone, Debug)]
-pub(crate) enum Input {
-    Socket(Socket),
-    Bytes(Bytes),
-}
 
 /// One call as the truth has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +52,7 @@ fn lines(text: &'static str) -> impl Iterator<Item = Value> {
 }
 
 /// A capture's chunks, as the records of a runtime that accepted the connections.
-pub(crate) fn records(name: &str) -> Vec<(MonotonicNs, Input)> {
+pub(crate) fn records(name: &str) -> Vec<Record> {
     let mut offsets: BTreeMap<(u64, bool), u64> = BTreeMap::new();
     lines(files(name).0)
         .filter_map(|line| {
@@ -73,15 +66,20 @@ pub(crate) fn records(name: &str) -> Vec<(MonotonicNs, Input)> {
                     let direction = if read { Direction::In } else { Direction::Out };
                     let bytes = chunk(conn, direction, *offset, data);
                     *offset += u64::from(bytes.len);
-                    return Some((at, Input::Bytes(bytes)));
+                    return Some(record(at, Event::Bytes(bytes)));
                 }
                 (None, true, _) => SocketOp::Accept,
                 (None, false, true) => return None,
                 (None, false, false) => SocketOp::Close,
             };
-            Some((at, Input::Socket(socket(conn, op, "/run/containerd/containerd.sock"))))
+            Some(record(at, Event::Socket(socket(conn, op, "/run/containerd/containerd.sock"))))
         })
         .collect()
+}
+
+/// A record of the traced process.
+pub(crate) fn record(at: MonotonicNs, event: Event) -> Record {
+    Record { at, tgid: RUNTIME, tid: Tid(RUNTIME.0), event }
 }
 
 pub(crate) fn socket(conn: u64, op: SocketOp, path: &str) -> Socket {
@@ -124,27 +122,23 @@ pub(crate) fn truth(name: &str) -> Vec<Call> {
 }
 
 /// Runs a decoder over `records`.
-pub(crate) fn decode(records: &[(MonotonicNs, Input)]) -> (Vec<CallEvent>, Counters) {
-    let (mut decoder, mut out) = (Decoder::new(Limits::default()), Vec::new());
-    for (at, input) in records {
-        match input {
-            Input::Socket(socket) => decoder.socket(*at, RUNTIME, socket, &mut out),
-            Input::Bytes(bytes) => decoder.bytes(*at, RUNTIME, bytes, &mut out),
-        }
-    }
+pub(crate) fn decode(records: &[Record]) -> (Vec<CallEvent>, Counters) {
+    let (decoder, out) = decoded(records);
     (out, decoder.counters())
 }
 
+/// The same, to go on with.
+pub(crate) fn decoded(records: &[Record]) -> (Decoder, Vec<CallEvent>) {
+    let (mut decoder, mut out) = (Decoder::new(Limits::default()), Vec::new());
+    records.iter().for_each(|record| decoder.record(record, &mut out));
+    (decoder, out)
+}
+
 /// The records as a recording holds them.
-pub(crate) fn redact(records: &[(MonotonicNs, Input)]) -> Vec<(MonotonicNs, Input)> {
+pub(crate) fn redact(records: &[Record]) -> Vec<Record> {
     let mut redactor = Redactor::new(Limits::default());
     let mut records = records.to_vec();
-    for (at, input) in &mut records {
-        match input {
-            Input::Socket(socket) => redactor.socket(*at, RUNTIME, socket),
-            Input::Bytes(bytes) => redactor.redact(*at, RUNTIME, bytes),
-        }
-    }
+    records.iter_mut().for_each(|record| redactor.record(record));
     records
 }
 
@@ -193,11 +187,11 @@ pub(crate) fn calls(events: &[CallEvent]) -> Vec<(Call, MethodSource)> {
 }
 
 /// Cuts every chunk into pieces whose lengths `next` gives; a piece keeps its chunk's time.
-pub(crate) fn split(records: &[(MonotonicNs, Input)], mut next: impl FnMut() -> usize) -> Vec<(MonotonicNs, Input)> {
+pub(crate) fn split(records: &[Record], mut next: impl FnMut() -> usize) -> Vec<Record> {
     let mut out = Vec::new();
-    for (at, input) in records {
-        let Input::Bytes(bytes) = input else {
-            out.push((*at, input.clone()));
+    for whole in records {
+        let Event::Bytes(bytes) = &whole.event else {
+            out.push(whole.clone());
             continue;
         };
         let mut done = 0;
@@ -205,7 +199,7 @@ pub(crate) fn split(records: &[(MonotonicNs, Input)], mut next: impl FnMut() -> 
             let n = next().clamp(1, bytes.data.len() - done);
             let piece =
                 chunk(bytes.conn.0, bytes.direction, bytes.offset + done as u64, bytes.data[done..done + n].into());
-            out.push((*at, Input::Bytes(piece)));
+            out.push(record(whole.at, Event::Bytes(piece)));
             done += n;
         }
     }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::capture::{self, Call, NAMES, RUNTIME};
+use crate::capture::{self, Call, NAMES};
 use crate::check;
 use crate::cri::{CallEvent, CallKey, CallStart, MethodSource};
-use crate::ids::{MonotonicNs, Tid};
+use crate::ids::MonotonicNs;
 use crate::input::Input;
 use crate::record::{Event, Record};
 use crate::wire::Limits;
@@ -23,15 +23,8 @@ fn captures() -> &'static [Capture] {
 }
 
 fn load(name: &str) -> Capture {
-    let record = |(at, input)| {
-        let event = match input {
-            capture::Input::Socket(socket) => Event::Socket(socket),
-            capture::Input::Bytes(bytes) => Event::Bytes(bytes),
-        };
-        Record { at, tgid: RUNTIME, tid: Tid(RUNTIME.0), event }
-    };
     Capture {
-        records: capture::records(name).into_iter().map(record).collect(),
+        records: capture::records(name),
         truth: capture::truth(name).into_iter().map(|call| (call.key, call)).collect(),
     }
 }

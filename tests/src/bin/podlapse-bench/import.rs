@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ::podlapse::record::Event;
-use ::podlapse::recording::Reader;
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::tools::{Containerd, Tools};
-use podlapse_tests::{Node, Options, image, podlapse};
+use podlapse_tests::{Node, Options, calls, image, podlapse};
 
 use crate::statistics::{Random, median};
 
@@ -100,10 +99,9 @@ struct Crossed {
 
 impl Crossed {
     fn of(recording: &Path) -> Result<Self> {
-        let mut reader = Reader::open(recording)?;
         let mut crossed = Self::default();
-        while let Some(record) = reader.read()? {
-            if let Event::Bytes(bytes) = record.event {
+        for record in calls::records(recording)? {
+            if let Event::Bytes(bytes) = record?.event {
                 crossed.records += 1;
                 crossed.bytes += bytes.data.len();
             }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ::podlapse::record::Event;
-use ::podlapse::recording::Reader;
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::kubelet::{self, Watch};
 use podlapse_tests::{Node, Options, calls, podlapse};
@@ -59,9 +58,8 @@ pub(crate) async fn main(args: &Args) -> Result<()> {
     node.stop()?;
 
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    let mut reader = Reader::open(&file)?;
-    while let Some(record) = reader.read()? {
-        let (kind, bytes) = match &record.event {
+    for record in calls::records(&file)? {
+        let (kind, bytes) = match &record?.event {
             Event::Bytes(bytes) => ("payload", bytes.data.len()),
             Event::Lost { count, .. } => ("lost", usize::try_from(*count)?),
             _ => ("signs", 0),
