@@ -109,6 +109,16 @@ fn interrupted(running: podlapse::Running) -> Result<(Vec<Value>, String)> {
     Ok((ended.traces()?, ended.stderr))
 }
 
+async fn a_sandbox_is_asked_for(node: &Node) -> Result<()> {
+    let log = node.log();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !std::fs::read_to_string(&log)?.contains("RunPodSandbox") {
+        ensure!(Instant::now() < deadline, "containerd's log has no RunPodSandbox");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_is_killed_in_the_middle_of_starts() -> Result<()> {
     let mut node = Node::start(Options::default())?;
@@ -169,12 +179,7 @@ async fn containerd_does_not_come_back() -> Result<()> {
     let socket = node.socket();
     let start =
         tokio::spawn(async move { Cri::connect(&socket).await?.start_pod(&pod, &[Container::new("app")]).await });
-    let log = node.log();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !std::fs::read_to_string(&log)?.contains("RunPodSandbox") {
-        ensure!(Instant::now() < deadline, "containerd's log has no RunPodSandbox");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    a_sandbox_is_asked_for(&node).await?;
     node.kill_containerd()?;
     ensure!(start.await?.is_err(), "the start was over before containerd was killed");
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -259,12 +264,7 @@ async fn a_client_is_killed_in_the_middle_of_its_starts() -> Result<()> {
         .args(["--cgroup", node.cgroup()])
         .stdout(Stdio::null())
         .spawn()?;
-    let log = node.log();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !std::fs::read_to_string(&log)?.contains("RunPodSandbox") {
-        ensure!(Instant::now() < deadline, "containerd's log has no RunPodSandbox");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    a_sandbox_is_asked_for(&node).await?;
     client.kill()?;
     client.wait()?;
     let started = start_with_retries(&node.socket(), Pod::new("web", "shop")?.on_node(node.cgroup())).await?;

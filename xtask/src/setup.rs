@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use crate::sh;
 use crate::workspace::Workspace;
 
 mod apt;
@@ -106,6 +107,25 @@ impl Tools {
 
     fn path(&self, sub: &str) -> PathBuf {
         self.workspace.tools.join(sub)
+    }
+
+    /// Has cargo build a program of the crate registry into the tools folder, which takes that long.
+    fn cargo_install(&self, name: &str, version: &str, takes: &str) -> Result<()> {
+        let keys = [self.path("bin").join(name)];
+        if !keys[0].exists() {
+            eprintln!("setup: {name}: cargo builds it, which takes {takes}");
+        }
+        self.piece(name, version, &keys, || {
+            let mut cargo = self.workspace.cargo();
+            cargo.env_remove("CARGO_TARGET_DIR");
+            cargo.args(["install", name, "--version", version, "--locked", "--quiet", "--root"]);
+            sh::loud(cargo.arg(&self.workspace.tools)).with_context(|| {
+                format!(
+                    "cargo could not build {name}: it needs the crate registry and a C compiler (package \
+                     build-essential)"
+                )
+            })
+        })
     }
 
     /// Runs `fetch` unless the stamp `name` says `want` already; `keys` must exist after it.
