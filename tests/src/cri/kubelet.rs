@@ -8,10 +8,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail, ensure};
-use httlib_hpack::{Decoder, Encoder};
+use httlib_hpack::Decoder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
+
+use crate::hpack::Encoder;
 
 /// The client's preface (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -48,7 +50,7 @@ async fn rewrite(mut from: ReadHalf<DuplexStream>, mut to: OwnedWriteHalf, paths
     ensure!(preface == *PREFACE, "the client does not begin with HTTP/2's preface");
     // grpc-go writes it alone.
     to.write_all(&preface).await?;
-    let (mut decoder, mut encoder) = (Decoder::with_dynamic_size(4096), Encoder::with_dynamic_size(4096));
+    let (mut decoder, mut encoder) = (Decoder::with_dynamic_size(4096), Encoder::default());
     let (mut have, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
     loop {
         let read = from.read(&mut chunk).await?;
@@ -92,24 +94,17 @@ fn frame(have: &mut Vec<u8>) -> Option<([u8; HEAD], Vec<u8>)> {
 fn block(
     mut block: Vec<u8>,
     decoder: &mut Decoder<'_>,
-    encoder: &mut Encoder<'_>,
+    encoder: &mut Encoder,
     mut each_path: impl FnMut(String),
 ) -> Result<Vec<u8>> {
-    const FLAGS: u8 = Encoder::BEST_FORMAT | Encoder::WITH_INDEXING | Encoder::HUFFMAN_NAME | Encoder::HUFFMAN_VALUE;
     let mut fields = Vec::new();
     if let Err(error) = decoder.decode(&mut block, &mut fields) {
         bail!("the client's header block does not decode: {error:?}");
     }
     fields.push((b"grpc-timeout".to_vec(), b"120000m".to_vec(), 0));
     fields.sort_by_key(|(name, ..)| ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()));
-    let mut out = Vec::new();
-    for (name, value, _) in fields {
-        if name == b":path" {
-            each_path(String::from_utf8(value.clone()).context("a path that is not UTF-8")?);
-        }
-        if let Err(error) = encoder.encode((name, value, FLAGS), &mut out) {
-            bail!("a field does not encode: {error:?}");
-        }
+    for (_, path, _) in fields.iter().filter(|(name, ..)| name == b":path") {
+        each_path(String::from_utf8(path.clone()).context("a path that is not UTF-8")?);
     }
-    Ok(out)
+    encoder.encode(fields.into_iter().map(|(name, value, _)| (name, value)))
 }

@@ -8,10 +8,10 @@ use podlapse::ids::ConnId;
 use podlapse::record::Direction;
 
 use super::capture::{Chunk, Traffic, What};
-use super::hpack::Encoder;
 use super::model::{Reply, Request, Runtime, pod_metadata};
 use super::proto::Message;
 use super::random::Random;
+use crate::hpack::Encoder;
 
 const RUNTIME: [&str; 37] = [
     "Version",
@@ -202,7 +202,7 @@ impl Play {
         if conn.namespace && request.path.starts_with("/containerd.") {
             fields.push(("containerd-namespace", "k8s.io"));
         }
-        let block = conn.client.encode(&fields);
+        let block = block(&mut conn.client, &fields);
         let mut bytes = frame(1, 4, key.stream, &block);
         bytes.extend(frame(0, 1, key.stream, &grpc(&request.body)));
         self.chunk(id, What::Bytes(Direction::In, bytes));
@@ -216,19 +216,19 @@ impl Play {
         let mut bytes = Vec::new();
         match reply {
             Ok(messages) => {
-                bytes.extend(frame(1, 4, key.stream, &conn.server.encode(&head)));
+                bytes.extend(frame(1, 4, key.stream, &block(&mut conn.server, &head)));
                 for message in messages {
                     for piece in grpc(message).chunks(16_384) {
                         bytes.extend(frame(0, 0, key.stream, piece));
                     }
                 }
-                let block = conn.server.encode(&[("grpc-status", "0"), ("grpc-message", "")]);
+                let block = block(&mut conn.server, &[("grpc-status", "0"), ("grpc-message", "")]);
                 bytes.extend(frame(1, 5, key.stream, &block));
             }
             Err((code, message)) => {
                 let code = code.to_string();
                 let fields = [head[0], head[1], ("grpc-status", &code), ("grpc-message", message)];
-                bytes.extend(frame(1, 5, key.stream, &conn.server.encode(&fields)));
+                bytes.extend(frame(1, 5, key.stream, &block(&mut conn.server, &fields)));
             }
         }
         self.chunk(key.conn.0, What::Bytes(Direction::Out, bytes));
@@ -334,6 +334,10 @@ fn filtered(filter: usize, label: u8) -> Message {
 fn grpc(message: &Message) -> Vec<u8> {
     let length = u32::try_from(message.0.len()).unwrap_or(u32::MAX).to_be_bytes();
     [&[0], &length[..], &message.0].concat()
+}
+
+fn block(encoder: &mut Encoder, fields: &[(&str, &str)]) -> Vec<u8> {
+    encoder.encode(fields.iter().copied()).expect("such fields encode")
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -4,10 +4,7 @@
 
 pub mod capture;
 pub mod client;
-
 pub mod cut;
-
-pub mod hpack;
 pub mod model;
 pub mod proto;
 pub mod random;
