@@ -98,6 +98,8 @@ fn a_line_a_start() {
     assert_eq!(list(&["--pod", "default/web-node1"]).1.lines().count(), 2);
     assert_eq!(list(&["--from", "1h"]), (Some(1), String::new()));
     assert_eq!(list(&["-o", "json"]).0, Some(2));
+    let late = run(&["replay", text(&file), "--all", "--from", "1h"]);
+    assert!(String::from_utf8_lossy(&late.stderr).contains("no pod start in the recording matches"), "{late:?}");
     let traces = run(&["replay", text(&file), "--from", "30s", "-o", "json"]);
     assert_eq!(String::from_utf8_lossy(&traces.stdout).lines().count(), 2);
 }

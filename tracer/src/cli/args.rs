@@ -232,6 +232,16 @@ impl Starts {
 
 #[derive(Debug, Args)]
 pub(super) struct Live {
+    #[command(flatten)]
+    pub(super) attach: Attach,
+    /// Give up after so long; with COMMAND, so long after its end
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(super) timeout: Span,
+}
+
+/// Which runtime is watched, and how.
+#[derive(Debug, Args)]
+pub(super) struct Attach {
     /// The runtime's CRI socket: a path, or `auto` for the first of containerd, k3s, rke2, microk8s, k0s, CRI-O
     #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
@@ -241,9 +251,6 @@ pub(super) struct Live {
     /// How bytes are read off the runtime's sockets
     #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
     pub(super) backend: Backend,
-    /// Give up after so long; with COMMAND, so long after its end
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
-    pub(super) timeout: Span,
 }
 
 /// `--bootstrap` of a live run.
@@ -255,6 +262,16 @@ pub(super) enum Existing {
     Proc,
     /// Nobody: what is older than podlapse stays unknown
     Off,
+}
+
+impl std::convert::From<Existing> for probe::Bootstrap {
+    fn from(existing: Existing) -> probe::Bootstrap {
+        match existing {
+            Existing::Cri => probe::Bootstrap::Cri,
+            Existing::Proc => probe::Bootstrap::Proc,
+            Existing::Off => probe::Bootstrap::Off,
+        }
+    }
 }
 
 /// `--backend`
@@ -332,15 +349,8 @@ pub(super) struct Stages {
     /// Break the table down
     #[arg(long, value_enum)]
     pub(super) by: Option<By>,
-    /// The runtime's CRI socket: a path, or `auto`
-    #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
-    pub(super) socket: Socket,
-    /// Who says which pods and containers exist already
-    #[arg(long, value_enum, value_name = "SOURCE", default_value = "cri")]
-    pub(super) bootstrap: Existing,
-    /// How bytes are read off the runtime's sockets
-    #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
-    pub(super) backend: Backend,
+    #[command(flatten)]
+    pub(super) attach: Attach,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Histograms,

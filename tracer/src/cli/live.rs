@@ -4,7 +4,7 @@ use std::io;
 
 use tracer_ebpf::mark;
 
-use super::args::{Backend, Existing, Socket};
+use super::args::Attach;
 use super::command::Command;
 use super::output::Output;
 use super::plan::Plan;
@@ -12,7 +12,7 @@ use super::run::{Ending, Limits, Run, Summary};
 use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
-use crate::probe::{self, Bootstrap, Options, Session, Status};
+use crate::probe::{self, Options, Session, Status};
 use crate::recording::{Node, Writer};
 
 /// A source that is the running kernel.
@@ -34,18 +34,15 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
         // Before anything is attached; the file is made when that went well.
         Writer::check(path, plan.force)?;
     }
-    watch(plan, attach(&plan.live.socket, plan.live.bootstrap, plan.live.backend).await?).await
+    watch(plan, attach(&plan.live.attach).await?).await
 }
 
 /// Attaches. On a busy node that takes seconds, in which a start would not be seen.
-pub(super) async fn attach(socket: &Socket, bootstrap: Existing, backend: Backend) -> Result<Session, Failure> {
+pub(super) async fn attach(args: &Attach) -> Result<Session, Failure> {
     Say::plain().line("attaching; starts count from the next line on");
-    let bootstrap = match bootstrap {
-        Existing::Cri => Bootstrap::Cri,
-        Existing::Proc => Bootstrap::Proc,
-        Existing::Off => Bootstrap::Off,
-    };
-    Ok(Session::attach(Options { socket: socket.0.clone(), bootstrap, backend: backend.into() }).await?)
+    let Attach { socket, bootstrap, backend } = args;
+    let options = Options { socket: socket.0.clone(), bootstrap: (*bootstrap).into(), backend: (*backend).into() };
+    Ok(Session::attach(options).await?)
 }
 
 impl Kernel for Session {

@@ -12,9 +12,8 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let mut reader = Reader::open(&args.file)?;
     let header = reader.header();
     let selection = match () {
-        () if args.all => Selection { restarts: true, ..Selection::default() },
         () if args.starts.selects() => Selection { next: args.starts.next, ..args.starts.selection(false) },
-        () if args.list || args.from.is_some() => Selection { restarts: true, ..Selection::default() },
+        () if args.all || args.list || args.from.is_some() => Selection { restarts: true, ..Selection::default() },
         () => header.selection.clone(),
     };
     let config = Config {
@@ -40,11 +39,8 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
         Ending::Failed(error) => return Err(error.into()),
     }
     if summary.taken == 0 {
-        return Err(if args.all || args.list && args.from.is_none() && !args.starts.selects() {
-            Failure::NothingRecorded
-        } else {
-            Failure::NothingMatches
-        });
+        let everything = args.from.is_none() && !args.starts.selects() && (args.all || args.list);
+        return Err(if everything { Failure::NothingRecorded } else { Failure::NothingMatches });
     }
     Ok(Done)
 }

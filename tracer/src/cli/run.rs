@@ -56,7 +56,6 @@ pub(super) struct Run<'a> {
 /// What came from the source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Read {
-    records: u64,
     /// Bytes of payload.
     payload: u64,
     /// Connections of which no more payload was wanted.
@@ -129,7 +128,7 @@ impl<'a> Run<'a> {
             }
         }
         if let Some(writer) = self.recording.take() {
-            let Read { records, payload, muted } = self.read;
+            let (records, Read { payload, muted }) = (writer.records(), self.read);
             self.recording_failed = writer.finish().err();
             let what = format!("{records} records, {payload} bytes off the runtime's sockets");
             self.say.line(&format!("recorded {what}; connections of other clients that were muted: {muted}"));
@@ -190,7 +189,6 @@ impl<'a> Run<'a> {
     }
 
     fn feed(&mut self, mut record: Record) {
-        self.read.records += 1;
         if let Event::Bytes(bytes) = &record.event {
             self.read.payload += bytes.data.len() as u64;
         }

@@ -88,7 +88,7 @@ async fn compare(args: &Stages, a: &Path, b: &Path) -> Result<Done, Failure> {
 /// This node's starts from now on.
 async fn live(args: &Stages, sink: &mut Table) -> Result<(), Failure> {
     let stop = stop::on_signal().map_err(Failure::Signals)?;
-    let mut kernel = live::attach(&args.socket, args.bootstrap, args.backend).await?;
+    let mut kernel = live::attach(&args.attach).await?;
     let watched = args.output == Histograms::Table && std::io::stdout().is_terminal();
     let say = if watched { Say::plain() } else { Say::live() };
     say.line(&format!("attached to {}; counting pod starts (Ctrl-C prints what is known)", kernel.describe()));

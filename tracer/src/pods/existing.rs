@@ -49,13 +49,10 @@ pub(crate) async fn list_existing(about: About, out: Sender<Part>) {
     let asked = now();
     // Before the lists: what is in a container's cgroup now stays that container's.
     let processes = Processes::read_gently().await;
-    let bootstrap = about.bootstrap;
+    let by_proc = about.bootstrap == Bootstrap::Proc;
     let out = Out { about, out, processes };
-    let _ = match bootstrap {
-        Bootstrap::Cri => out.cri_or_proc(asked).await,
-        Bootstrap::Proc => out.proc(asked).await,
-        Bootstrap::Off => Ok(()),
-    };
+    // Where nobody listens any more, there is nobody to tell.
+    let _ = if by_proc { out.proc(asked).await } else { out.cri_or_proc(asked).await };
 }
 
 /// Nobody wants to know any more.

@@ -33,9 +33,9 @@ pub(in crate::wire) struct Connection {
     authority: Option<u32>,
     /// It changed: no entry of this connection is taken for a path.
     misplaced: bool,
-    /// Calls of the containerd API, and all others.
-    foreign: u64,
-    others: u64,
+    /// The containerd API was called, and anything else.
+    foreign: bool,
+    others: bool,
 }
 
 impl Connection {
@@ -60,8 +60,8 @@ impl Connection {
             last: None,
             authority: None,
             misplaced: false,
-            foreign: 0,
-            others: 0,
+            foreign: false,
+            others: false,
         }
     }
 
@@ -82,7 +82,7 @@ impl Connection {
 
     /// Whether the containerd API was called here, and nothing else: a client of it has its own connection.
     pub(in crate::wire) fn is_foreign(&self) -> bool {
-        self.foreign > 0 && self.others == 0
+        self.foreign && !self.others
     }
 
     /// Bytes of one side are missing.

@@ -70,8 +70,8 @@ impl Connection {
         }
         let known = start.source != MethodSource::Opaque;
         let foreign = start.signs.namespace || schema::is_foreign(&start.service);
-        self.foreign += u64::from(foreign);
-        self.others += u64::from(!foreign);
+        self.foreign |= foreign;
+        self.others |= !foreign;
         cx.counters.calls += 1;
         cx.counters.opaque_calls += u64::from(!known);
         let call = Call {
