@@ -30,7 +30,6 @@ impl Lifecycle {
 
     fn listed_sandbox(&mut self, at: MonotonicNs, it: &ListedSandbox) {
         let id = ContainerId(it.id.0.clone());
-        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let pod = PodInfo {
             namespace: known(&it.namespace),
             name: known(&it.name),
@@ -52,7 +51,6 @@ impl Lifecycle {
     }
 
     fn listed_container(&mut self, at: MonotonicNs, it: &ListedContainer) {
-        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let container = Container {
             id: Some(it.id.clone()),
             name: known(&it.name),
@@ -175,6 +173,11 @@ impl Lifecycle {
         let gone = self.units.iter().filter(|(_, unit)| unit.start.is_none() && of(unit)).map(|(key, _)| key);
         gone.collect::<Vec<_>>().into_iter().for_each(|key| self.units.remove(key));
     }
+}
+
+/// What a list left empty is not known.
+fn known(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// When the runtime was first seen to make or start it.

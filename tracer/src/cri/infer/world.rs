@@ -3,7 +3,7 @@
 //! Each observation is good for some instant between its call's start and its response. It must never say that
 //! something is gone because it was not asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::methods::{Method, Object};
 use crate::cri::{Field, Fields, Value};
@@ -132,12 +132,10 @@ impl World {
 
     /// What a list of all `object`s that was asked for at `from` does not have, for the second time.
     pub(super) fn absent(&mut self, object: Object, listed: &[Observed], from: MonotonicNs) -> Vec<Observed> {
+        let listed: BTreeSet<Id> = listed.iter().map(|observed| observed.id).collect();
         let mut gone = Vec::new();
         for (id, thing) in &mut self.things {
-            if thing.object != object
-                || thing.last.state == State::Gone
-                || thing.last.to > from
-                || listed.iter().any(|observed| observed.id == *id)
+            if thing.object != object || thing.last.state == State::Gone || thing.last.to > from || listed.contains(id)
             {
                 continue;
             }
