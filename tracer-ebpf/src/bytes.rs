@@ -6,12 +6,12 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use tracer_ebpf::shared::{class, fd_kind, shape};
+use tracer_ebpf::shared::{AHEAD, class, fd_kind, shape};
 use tracer_ebpf::{Bytes, MAX_PAYLOAD, counter, direction, kind};
 
 use crate::cgroup_files;
 use crate::kernel;
-use crate::maps::{self, BYTES, CONNS, SPECS};
+use crate::maps::{self, ALLOWED, BYTES, CONNS, SPECS};
 use crate::ring::{self, Slot};
 
 /// Buffers of a vectored call that are read; what the others hold is a gap.
@@ -44,6 +44,8 @@ struct Piece {
     direction: u32,
     from: u64,
     len: u64,
+    /// Whether only the length is sent.
+    withheld: bool,
     who: (u32, u32),
 }
 
@@ -105,6 +107,7 @@ pub(crate) fn moved<const KERNEL: bool>(it: &Moved) {
         direction: it.direction,
         from: it.from + it.skip,
         len: it.len,
+        withheld: false,
         who: ring::whoami(),
     };
     // SAFETY: plain words; reads of one socket follow each other, and so do writes, so each direction has one writer.
@@ -116,6 +119,10 @@ pub(crate) fn moved<const KERNEL: bool>(it: &Moved) {
         } else {
             piece.offset = (*conn).offset[0];
             (*conn).offset[0] = piece.offset + it.len;
+            if piece.offset > (*conn).allowed {
+                (*conn).allowed = allowed(it.conn);
+                piece.withheld = piece.offset > (*conn).allowed;
+            }
         }
     }
     if it.vectors == 0 {
@@ -141,9 +148,16 @@ pub(crate) fn moved<const KERNEL: bool>(it: &Moved) {
     }
 }
 
+/// How far user space wants to read that connection by now.
+#[inline(always)]
+fn allowed(conn: u64) -> u64 {
+    // SAFETY: the word is read at once.
+    unsafe { ALLOWED.get(conn) }.map_or(AHEAD, |offset| *offset)
+}
+
 #[inline(never)]
 fn emit(piece: &Piece) {
-    let len = piece.len;
+    let len = if piece.withheld { 0 } else { piece.len };
     if len <= room::<256>() {
         put::<256>(piece, len);
     } else if len <= room::<1024>() {
@@ -186,7 +200,7 @@ fn put<const N: usize>(piece: &Piece, len: u64) {
         (*record).other_ktime = piece.other;
         (*record).fd = piece.fd;
         (*record).direction = piece.direction;
-        (*record).len = len as u32;
+        (*record).len = piece.len as u32;
         (*record).captured = captured as u32;
     }
     slot.submit_bytes();

@@ -37,6 +37,9 @@ pub(crate) static CONNECTS: LruHashMap<u64, Connecting> = LruHashMap::with_max_e
 pub(crate) static FDS: HashMap<u64, Fd> = HashMap::with_max_entries(16384, 0);
 #[map]
 pub(crate) static CONNS: HashMap<u64, Conn> = HashMap::with_max_entries(8192, 0);
+/// LRU: an entry that is gone comes again with the next that user space has read.
+#[map]
+pub(crate) static ALLOWED: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1024, 0);
 /// Connections by the address of their `struct sock`, as trampolines see them.
 #[map]
 pub(crate) static SOCKS: HashMap<u64, u64> = HashMap::with_max_entries(8192, 0);

@@ -25,6 +25,8 @@ pub mod map {
     pub const FDS: &str = "FDS";
     /// Hash: connection to [`super::Conn`]; of a connection without an entry (a muted one) no payload is sent.
     pub const CONNS: &str = "CONNS";
+    /// LRU hash: connection to the offset up to which user space wants what the runtime reads; see [`super::AHEAD`].
+    pub const ALLOWED: &str = "ALLOWED";
     /// Hash: address of a connection's `struct sock` to the connection; stays in the kernel.
     pub const SOCKS: &str = "SOCKS";
     /// Hash: listener to [`super::Path`].
@@ -126,8 +128,15 @@ pub struct Conn {
     pub refs: u64,
     /// Its key in `SOCKS`; 0: none.
     pub sock: u64,
+    /// Where `ALLOWED` was when it was last looked at.
+    pub allowed: u64,
 }
-const _: () = assert!(size_of::<Conn>() == 32);
+const _: () = assert!(size_of::<Conn>() == 40);
+
+/// Bytes that the runtime may read on one connection ahead of user space; of more, only the length is sent. A client
+/// of the CRI sends some hundred bytes a call; an image import sends a gigabyte before anybody has looked at its
+/// first call.
+pub const AHEAD: u64 = 1 << 20;
 
 /// Bytes of `sockaddr_un.sun_path`.
 pub const SUN_PATH: usize = 108;

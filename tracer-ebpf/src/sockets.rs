@@ -5,7 +5,7 @@ use aya_ebpf::helpers::generated::{bpf_get_smp_processor_id, bpf_probe_read_kern
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
 use tracer_ebpf::shared::offset::SK_PEER_PID;
-use tracer_ebpf::shared::{Conn, Fd, Path, SUN_PATH, Tracked, class, fd_key, fd_kind};
+use tracer_ebpf::shared::{AHEAD, Conn, Fd, Path, SUN_PATH, Tracked, class, fd_key, fd_kind};
 use tracer_ebpf::{Socket, counter, kind, role, socket_op};
 
 use crate::kernel;
@@ -196,7 +196,7 @@ fn forget(tgid: u32, fd: u32) {
 #[inline(always)]
 fn new_connection(tgid: u32, fd: u32, sock: u64) -> u64 {
     let id = unique();
-    let full = CONNS.insert(id, Conn { offset: [0, 0], refs: 1, sock }, 0).is_err()
+    let full = CONNS.insert(id, Conn { offset: [0, 0], refs: 1, sock, allowed: AHEAD }, 0).is_err()
         || FDS.insert(fd_key(tgid, fd), Fd { id, kind: fd_kind::CONNECTION, reserved: 0 }, 0).is_err()
         || (sock != 0 && SOCKS.insert(sock, id, 0).is_err());
     if full {

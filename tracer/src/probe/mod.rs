@@ -5,6 +5,7 @@
 //! memory. What it attaches goes when [`Session`] is dropped or the process ends: links are descriptors, tracefs is
 //! mounted in a mount namespace that lives as long as one thread.
 
+mod ahead;
 mod btf;
 mod cri;
 mod detach;

@@ -159,6 +159,12 @@ pub(crate) fn mute(loaded: &mut Loaded, conn: ConnId) -> Result<(), ProbeError> 
     Ok(())
 }
 
+/// What the runtime reads on that connection is wanted up to that offset.
+pub(crate) fn allow(loaded: &mut Loaded, conn: ConnId, offset: u64) -> Result<(), ProbeError> {
+    let mut allowed = loader::hash::<u64, u64>(&mut loaded.ebpf, map::ALLOWED)?;
+    allowed.insert(conn.0, offset, 0).map_err(|source| ProbeError::Map { name: map::ALLOWED, source })
+}
+
 /// Asks the finder program to note which `struct sock` a connection is. Where the programs had it noted as a connection
 /// of their own meanwhile, it stays that.
 fn note_sock(loaded: &mut Loaded, pid: u32, socket: BorrowedFd<'_>, conn: u64) -> Result<(), ProbeError> {
@@ -303,6 +309,9 @@ fn descriptors(loaded: &mut Loaded, proc: &Proc, runtime: &Runtime) -> Result<Ve
     Ok(sockets)
 }
 
+/// A connection of which nothing was seen.
+const FRESH: shared::Conn = shared::Conn { offset: [0, 0], refs: 0, sock: 0, allowed: shared::AHEAD };
+
 /// Enters one descriptor; false when the programs knew it already.
 fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Result<bool, ProbeError> {
     let kind = match found.kind {
@@ -315,7 +324,7 @@ fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Resu
         }
         Kind::Connection => {
             let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
-            let mut conn = conns.get(&id, 0).map(|Plain(conn)| conn).unwrap_or_default();
+            let mut conn = conns.get(&id, 0).map(|Plain(conn)| conn).unwrap_or(FRESH);
             conn.refs += 1;
             conns.insert(id, Plain(conn), 0).map_err(|source| ProbeError::Map { name: map::CONNS, source })?;
             fd_kind::CONNECTION

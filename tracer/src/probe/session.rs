@@ -10,6 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tracer_ebpf::mark;
 
+use super::ahead::Ahead;
 use super::hooks::{Backend, Choice, Group, Hook, Status};
 use super::loader::{self, Loaded};
 use super::merge::{Merge, WINDOW_NS};
@@ -68,6 +69,7 @@ pub struct Session {
     hooks: Vec<Hook>,
     rings: Rings,
     merge: Merge,
+    ahead: Ahead,
     proc: Proc,
     socket: PathBuf,
     bootstrap: Bootstrap,
@@ -105,6 +107,7 @@ impl Session {
             loaded,
             rings,
             merge: Merge::default(),
+            ahead: Ahead::default(),
             proc,
             socket,
             bootstrap: options.bootstrap,
@@ -145,6 +148,10 @@ impl Session {
     /// # Errors
     /// When the kernel's rings cannot be read any more.
     pub async fn next(&mut self) -> Result<Vec<Record>, ProbeError> {
+        // What was handed on before was looked at by now.
+        for (conn, offset) in self.ahead.take() {
+            register::allow(&mut self.loaded, conn, offset)?;
+        }
         loop {
             if let Ok(urgent) = tokio::time::timeout_at(self.next_look, self.rings.urgent()).await {
                 urgent.map_err(ProbeError::Rings)?;
@@ -185,6 +192,7 @@ impl Session {
                 records.push(own(until, Event::Tick));
             }
             if !records.is_empty() {
+                self.ahead.hand_on(&records);
                 return Ok(records);
             }
         }
@@ -197,6 +205,7 @@ impl Session {
 
     /// Nothing more is sent of that connection's payload, which nobody needs.
     pub fn mute(&mut self, conn: ConnId) {
+        self.ahead.mute(conn);
         // A map that cannot be written now costs what is sent in vain.
         let _ = register::mute(&mut self.loaded, conn);
     }
