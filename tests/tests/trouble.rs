@@ -4,7 +4,8 @@ use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use ::podlapse::recording::{ReadError, Reader};
+use anyhow::{Context, Result, bail, ensure};
 use podlapse_tests::cri::{Container, Pod};
 use podlapse_tests::podlapse::{self, Ended};
 use podlapse_tests::{Cri, Node, Options, trace};
@@ -140,5 +141,44 @@ async fn garbage_on_the_socket() -> Result<()> {
     let ours = traces.iter().any(|trace| trace["pod"]["uid"] == started.uid);
     // The huge pod's sandbox may be the start that podlapse was told to wait for.
     ensure!(ours || refused.result.is_ok(), "traces of {names:?}\n{}", ended.stderr);
+    node.stop()
+}
+
+/// A disk that is full already, and one that becomes full in the middle of a frame.
+#[tokio::test]
+async fn a_recording_on_a_full_disk() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let folder = tempfile::tempdir()?;
+    let script = format!(
+        "mount -t tmpfs -o size=32k tmpfs {disk} && cd {disk} && head -c 32768 /dev/zero >fill
+         \"$0\" record start.plr --next 1; echo \"ended with $?\" >&2; ls >&2; rm fill
+         \"$0\" record start.plr --next 1 --containers 9; echo \"ended with $?\" >&2; cp start.plr {out}",
+        disk = folder.path().join("disk").display(),
+        out = folder.path().join("start.plr").display(),
+    );
+    std::fs::create_dir(folder.path().join("disk"))?;
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).arg(podlapse::binary()?).env("PODLAPSE_SOCKET", node.socket());
+    let podlapse = podlapse::start_as(&node, command)?.attached()?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    let containers: Vec<_> = (0..9).map(|number| Container::new(&format!("app{number}"))).collect();
+    cri.start_pod(&pod, &containers).await?;
+    let ended = podlapse.wait(Duration::from_secs(60))?;
+    let (first, second) = ended.stderr.split_once("ended with 1\nfill\n").with_context(|| ended.stderr.clone())?;
+    ensure!(first.contains("no space left for a recording at start.plr"), "{first}");
+    ensure!(second.contains("no space left for the recording: ") && second.contains("ended with 1"), "{second}");
+    let file = folder.path().join("start.plr");
+    let mut reader = Reader::open(&file)?;
+    let error = loop {
+        match reader.read() {
+            Ok(Some(_)) => {}
+            Ok(None) => bail!("all {} records are there", reader.records()),
+            Err(error) => break error,
+        }
+    };
+    let ReadError::Truncated { records, bytes } = error else { bail!("{error}") };
+    ensure!(records > 0 && bytes > 0, "{error}");
+    fails(&["replay", file.to_str().context("not UTF-8")?, "--from", "1h"], 1, &[&error.to_string()])?;
     node.stop()
 }

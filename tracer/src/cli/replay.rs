@@ -32,8 +32,8 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let (ending, summary) = run.drive(&mut reader, limits).await?;
     match ending {
         Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => {}
-        // What was read is good; a run that was killed is worth reading.
-        Ending::Failed(error @ crate::recording::ReadError::Truncated(_)) if summary.taken > 0 => {
+        // A run that was killed is worth reading.
+        Ending::Failed(error) if error.keeps_what_was_read() && summary.taken > 0 => {
             say.line(&error.to_string());
         }
         Ending::Failed(error) => return Err(error.into()),

@@ -5,9 +5,6 @@ use crate::probe::{ProbeError, Session};
 use crate::record::Record;
 use crate::recording::{ReadError, Reader};
 
-/// Records that a batch of a recording holds.
-const BATCH: usize = 512;
-
 /// A source of records, in the order of their times.
 pub(super) trait Source {
     /// What ends it early.
@@ -35,17 +32,7 @@ impl Source for Reader {
     type Error = ReadError;
 
     async fn next(&mut self) -> Result<Option<Vec<Record>>, ReadError> {
-        let mut batch = Vec::new();
-        while batch.len() < BATCH {
-            match self.read() {
-                Ok(Some(record)) => batch.push(record),
-                Ok(None) => break,
-                // First what is good; the error comes again.
-                Err(_) if !batch.is_empty() => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Some(batch).filter(|batch| !batch.is_empty()))
+        self.read_frame()
     }
 
     /// A recording has the marks of its run.

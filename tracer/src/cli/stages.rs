@@ -151,8 +151,8 @@ async fn replay(file: &Path, input: Box<dyn BufRead + Send>, by: Option<By>) -> 
     let run = Run::new(config, Selection::default(), &mut sink, Say::plain());
     let (ending, _) = run.drive(&mut reader, limits).await?;
     match ending {
-        // What was read is good; a run that was killed is worth reading.
-        Ending::Failed(error @ ReadError::Truncated(_)) if !sink.stats.is_empty() => {
+        // A run that was killed is worth reading.
+        Ending::Failed(error) if error.keeps_what_was_read() && !sink.stats.is_empty() => {
             Say::plain().line(&recording(error).to_string());
         }
         Ending::Failed(error) => return Err(recording(error).into()),

@@ -2,7 +2,8 @@
 //!
 //! A file is two lines of text and then data: `podlapse-recording VERSION`, a JSON [`Header`], and zstd frames whose
 //! content, joined, is the records in ABI layout, each with its own length ([`crate::record`]). A frame holds whole
-//! records and is written at once, at least each second of record time; what a kill leaves behind is readable.
+//! records and is written at once, at least each second of record time; what a kill or a full disk leaves behind is
+//! readable up to the last whole frame.
 //!
 //! Payloads are default-deny: bytes go through [`crate::wire::Redactor`] before they are kept. The file is the owner's alone.
 
@@ -27,3 +28,9 @@ const MAX_HEADER: u64 = 64 * 1024;
 
 /// Longest record: far above the programs' own, `/proc`'s command lines may be long.
 const MAX_RECORD: usize = 4 * 1024 * 1024;
+
+/// Raw size at which a frame is written before its second is over.
+const FRAME: usize = 256 * 1024;
+
+/// More than any frame holds: its last record may be the longest.
+const MAX_FRAME: u64 = (FRAME + MAX_RECORD) as u64 + 1;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::{Header, MAGIC, MAX_HEADER, MAX_RECORD, VERSION};
+use super::{Header, MAGIC, MAX_FRAME, MAX_HEADER, MAX_RECORD, VERSION};
 use crate::record::{DecodeError, Record, decode, len_of};
 
 /// Why a recording cannot be read, or not further.
@@ -27,25 +27,45 @@ pub enum ReadError {
     Header(String),
     /// The file ends inside a frame or its head.
     #[error(
-        "recording is truncated after {0} records: its writer was killed, the disk was full, or the copy is incomplete"
+        "recording is truncated after {records} records: the {bytes} bytes behind them are no whole frame; \
+         its writer was killed, the disk was full, or the copy is incomplete"
     )]
-    Truncated(u64),
-    /// A frame does not decompress.
-    #[error("recording is damaged after {0} records: {1}")]
-    Damaged(u64, io::Error),
-    /// A record does not decode.
-    #[error("recording is damaged after {0} records: {1}")]
-    Record(u64, DecodeError),
+    Truncated {
+        /// Records before it.
+        records: u64,
+        /// From that frame's begin to the file's end.
+        bytes: u64,
+    },
+    /// A frame does not decompress, or does not hold whole records.
+    #[error("recording is damaged after {records} records, the {bytes} bytes behind them are not read: {cause}")]
+    Damaged {
+        /// Records before it.
+        records: u64,
+        /// From that frame's begin to the file's end.
+        bytes: u64,
+        /// What is wrong.
+        cause: String,
+    },
     /// Reading failed.
     #[error("cannot read the recording: {0}")]
     Read(io::Error),
 }
 
+impl ReadError {
+    /// Whether what was read before it is good, as far as it goes.
+    pub fn keeps_what_was_read(&self) -> bool {
+        matches!(self, ReadError::Truncated { .. } | ReadError::Damaged { .. })
+    }
+}
+
 /// A recording that is being read.
 pub struct Reader {
     header: Header,
-    body: zstd::Decoder<'static, Box<dyn BufRead + Send>>,
-    buffer: Vec<u8>,
+    input: Counted,
+    /// The frame at hand, unpacked.
+    frame: Vec<u8>,
+    /// Its records that were not asked for yet.
+    waiting: std::vec::IntoIter<Record>,
     records: u64,
 }
 
@@ -87,12 +107,12 @@ impl Reader {
             return Err(if json.len() as u64 == MAX_HEADER {
                 ReadError::Header("its line is too long".into())
             } else {
-                ReadError::Truncated(0)
+                ReadError::Truncated { records: 0, bytes: (first.len() + json.len()) as u64 }
             });
         }
         let header = serde_json::from_slice(&json).map_err(|error| ReadError::Header(error.to_string()))?;
-        let body = zstd::Decoder::with_buffer(input).map_err(ReadError::Read)?;
-        Ok(Reader { header, body, buffer: Vec::new(), records: 0 })
+        let input = Counted { input, read: 0 };
+        Ok(Reader { header, input, frame: Vec::new(), waiting: Vec::new().into_iter(), records: 0 })
     }
 
     /// The header.
@@ -108,32 +128,91 @@ impl Reader {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// [`ReadError`] where the file ends too early or is damaged; the records before were good.
+    /// As for [`Reader::read_frame`].
     pub fn read(&mut self) -> Result<Option<Record>, ReadError> {
-        self.buffer.resize(16, 0);
-        match self.body.read(&mut self.buffer[..1]) {
-            Ok(0) => return Ok(None),
-            Ok(_) => {}
-            Err(error) => return Err(self.failed(error)),
+        while self.waiting.as_slice().is_empty() {
+            match self.unpack()? {
+                Some(records) => self.waiting = records.into_iter(),
+                None => return Ok(None),
+            }
         }
-        self.body.read_exact(&mut self.buffer[1..]).map_err(|error| self.failed(error))?;
-        let len = len_of(&self.buffer).unwrap_or(0);
-        if !(24..=MAX_RECORD).contains(&len) {
-            return Err(ReadError::Record(self.records, DecodeError::Value("len")));
-        }
-        self.buffer.resize(len, 0);
-        self.body.read_exact(&mut self.buffer[16..]).map_err(|error| self.failed(error))?;
-        let record = decode(&self.buffer).map_err(|error| ReadError::Record(self.records, error))?;
         self.records += 1;
-        Ok(Some(record))
+        Ok(self.waiting.next())
     }
 
-    fn failed(&self, error: io::Error) -> ReadError {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => ReadError::Truncated(self.records),
-            io::ErrorKind::Other | io::ErrorKind::InvalidData => ReadError::Damaged(self.records, error),
-            _ => ReadError::Read(error),
+    /// The records of the next frame, or what is left of the one at hand; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ReadError`] where the file ends too early or is damaged; the records before were good.
+    pub fn read_frame(&mut self) -> Result<Option<Vec<Record>>, ReadError> {
+        let records = match self.waiting.as_slice().is_empty() {
+            true => self.unpack()?,
+            false => Some(std::mem::take(&mut self.waiting).collect()),
+        };
+        self.records += records.as_ref().map_or(0, Vec::len) as u64;
+        Ok(records)
+    }
+
+    /// A frame is read whole or not at all: only its end has the checksum.
+    fn unpack(&mut self) -> Result<Option<Vec<Record>>, ReadError> {
+        let begin = self.input.read;
+        // A head alone is truncated: a run has records.
+        if begin > 0 && self.input.fill_buf().map_err(ReadError::Read)?.is_empty() {
+            return Ok(None);
         }
+        self.frame.clear();
+        let decoder = zstd::Decoder::with_buffer(&mut self.input).map(zstd::Decoder::single_frame);
+        let unpacked = decoder.and_then(|frame| frame.take(MAX_FRAME).read_to_end(&mut self.frame));
+        let cause = match unpacked.map(|_| records(&self.frame)) {
+            Ok(Ok(records)) => return Ok(Some(records)),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    return Err(ReadError::Truncated { records: self.records, bytes: self.input.read - begin });
+                }
+                io::ErrorKind::Other | io::ErrorKind::InvalidData => error.to_string(),
+                _ => return Err(ReadError::Read(error)),
+            },
+        };
+        io::copy(&mut self.input, &mut io::sink()).map_err(ReadError::Read)?;
+        Err(ReadError::Damaged { records: self.records, bytes: self.input.read - begin, cause })
+    }
+}
+
+/// The records that a frame holds.
+fn records(mut frame: &[u8]) -> Result<Vec<Record>, DecodeError> {
+    let mut records = Vec::new();
+    while !frame.is_empty() {
+        let len = len_of(frame).filter(|len| (24..=MAX_RECORD).contains(len) && *len <= frame.len());
+        let (record, rest) = frame.split_at(len.ok_or(DecodeError::Value("len"))?);
+        records.push(decode(record)?);
+        frame = rest;
+    }
+    Ok(records)
+}
+
+/// An input, and how much of it was read.
+struct Counted {
+    input: Box<dyn BufRead + Send>,
+    read: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read += read as u64;
+        Ok(read)
+    }
+}
+
+impl BufRead for Counted {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.read += amount as u64;
+        self.input.consume(amount);
     }
 }
 

@@ -99,31 +99,89 @@ fn the_engine_is_fed_what_the_file_holds() {
     assert_eq!(read(&writer.finish().unwrap()).0, [seen]);
 }
 
-/// Cut anywhere, a recording gives a prefix of its records and never panics.
+/// The head's length, and where each frame of `file` ends.
+fn frame_ends(file: &[u8]) -> (usize, Vec<usize>) {
+    let body = file.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(1).unwrap().0 + 1;
+    let (mut at, mut ends) = (body, Vec::new());
+    while at < file.len() {
+        at += zstd::zstd_safe::find_frame_compressed_size(&file[at..]).unwrap();
+        ends.push(at);
+    }
+    (body, ends)
+}
+
+/// Cut anywhere, a recording gives the records of every whole frame, says how much it does not read, and never panics.
 #[test]
 fn truncated_anywhere() {
     let whole = file();
     let (all, _) = read(&whole);
-    let mut clean_ends = 0;
-    for end in 0..whole.len() {
+    let (body, ends) = frame_ends(&whole);
+    for end in body..whole.len() {
+        let frames = ends.iter().filter(|frame| **frame <= end).count();
         let (records, error) = read(&whole[..end]);
-        assert_eq!(records, all[..records.len()]);
-        clean_ends += usize::from(error.is_none());
+        assert_eq!(records, all[..2 * frames], "cut at {end}");
+        let rest = end - ends[..frames].last().unwrap_or(&body);
+        match error {
+            None => assert!(rest == 0 && frames > 0, "cut at {end}"),
+            Some(error) => assert_eq!(
+                error,
+                format!(
+                    "recording is truncated after {} records: the {rest} bytes behind them are no whole frame; its \
+                     writer was killed, the disk was full, or the copy is incomplete",
+                    2 * frames
+                )
+            ),
+        }
     }
-    assert_eq!(clean_ends, 2, "only between two frames; a head alone is truncated, a run has records");
+    for end in 0..body {
+        let (records, error) = read(&whole[..end]);
+        assert!(records.is_empty() && error.is_some(), "a part of a head is no recording");
+    }
+}
+
+/// Whatever stands behind the last whole frame, what is before it is read.
+#[test]
+fn anything_behind_the_last_whole_frame() {
+    let whole = file();
+    let (all, _) = read(&whole);
+    let (_, ends) = frame_ends(&whole);
+    let half = &whole[ends[1]..ends[2] - 1];
+    let again = &whole[ends[0]..];
+    for behind in [&[0; 4096][..], &[0xff; 3], b"text", &[half, &[0; 100]].concat(), &[half, again].concat()] {
+        let (records, error) = read(&[&whole[..ends[1]], behind].concat());
+        assert_eq!(records, all[..4]);
+        let says = format!("after 4 records, the {} bytes behind them are not read: ", behind.len());
+        let error = error.unwrap();
+        assert!(error.contains(&says) || error.contains("recording is truncated after 4 records"), "{error}");
+    }
+}
+
+#[test]
+fn a_frame_of_no_whole_records() {
+    let whole = file();
+    let mut raw = Vec::new();
+    crate::record::encode_into(&record(1, Event::Tick), &mut raw);
+    crate::record::encode_into(&record(2, Event::Tick), &mut raw);
+    let frame = zstd::bulk::compress(&raw[..raw.len() - 1], 1).unwrap();
+    let (records, error) = read(&[&whole[..], &frame, &whole[frame_ends(&whole).0..]].concat());
+    assert_eq!(records.len(), 6);
+    assert!(error.unwrap().starts_with("recording is damaged after 6 records, the "));
 }
 
 #[test]
 fn damaged_anywhere() {
     let whole = file();
     let (all, _) = read(&whole);
-    let body = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(1).unwrap().0 + 1;
+    let (body, ends) = frame_ends(&whole);
     for at in body..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         let (records, error) = read(&damaged);
         assert!(error.is_some(), "damage at {at} went unseen");
-        assert!(records.len() <= all.len() && error.unwrap().starts_with("recording is "));
+        // Some bits of a frame say nothing of its own, but of what follows it.
+        let before = 2 * ends.iter().filter(|end| **end <= at).count();
+        assert!(records.len() >= before && all.starts_with(&records), "damage at {at}");
+        assert!(error.unwrap().starts_with("recording is "));
     }
 }
 
@@ -179,28 +237,39 @@ fn never_over_what_is_there() {
     assert_eq!(create("new", false), None);
 }
 
-struct Full(usize);
+/// What a disk took before it was full is read up to the last whole frame, however much it took.
+#[test]
+fn disk_full_at_every_byte() {
+    let whole = file();
+    let (all, _) = read(&whole);
+    let (body, ends) = frame_ends(&whole);
+    for room in body..whole.len() {
+        let mut disk = Disk { kept: Vec::new(), room };
+        let mut writer = Writer::new(&mut disk, &header()).unwrap();
+        let failed = (0..3u64).find_map(|second| {
+            writer.write(&mut record(second * 10_000_000_000, bytes(b"payload"))).ok()?;
+            writer.write(&mut record(second * 10_000_000_000 + 1_000_000_000, Event::Tick)).err()
+        });
+        assert!(failed.unwrap().to_string().starts_with("no space left for the recording"));
+        drop(writer);
+        assert_eq!(disk.kept, whole[..room]);
+        assert_eq!(read(&disk.kept).0, all[..2 * ends.iter().filter(|end| **end <= room).count()]);
+    }
+}
 
-impl Write for Full {
+struct Disk {
+    kept: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Disk {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let len = data.len().min(self.0);
-        self.0 -= len;
+        let len = data.len().min(self.room - self.kept.len());
+        self.kept.extend(&data[..len]);
         if len == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(len) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-#[test]
-fn disk_full() {
-    let mut writer = Writer::new(Full(1000), &header()).unwrap();
-    let error = (0..1000).find_map(|s| writer.write(&mut record(s * 2_000_000_000, Event::Tick)).err()).or_else(|| {
-        (0..1000).find_map(|s| {
-            writer.write(&mut record(s, Event::Tick)).ok()?;
-            writer.flush().err()
-        })
-    });
-    assert!(error.unwrap().to_string().starts_with("no space left for the recording"));
 }

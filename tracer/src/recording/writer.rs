@@ -5,13 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Header, MAGIC, VERSION};
+use super::{FRAME, Header, MAGIC, VERSION};
 use crate::ids::MonotonicNs;
 use crate::record::{Event, Record, encode_into};
 use crate::wire::{Limits, Redactor};
-
-/// Raw size at which a frame is written before its second is over.
-const FRAME: usize = 256 * 1024;
 
 /// Longest time that records wait for their frame, ns of record time.
 const FRAME_NS: u64 = 1_000_000_000;
@@ -32,9 +29,12 @@ pub enum WriteError {
     Create(PathBuf, io::Error),
     /// The disk is full.
     #[error(
-        "no space left for the recording: what was written before is kept and readable; free some, or record elsewhere"
+        "no space left for the recording: what was written before is kept and readable, up to its last whole frame"
     )]
     Full,
+    /// It was full before the head was written.
+    #[error("no space left for a recording at {}: free some, or record elsewhere", .0.display())]
+    NoRoom(PathBuf),
     /// A write failed.
     #[error("cannot write the recording: {0}; what was written before is kept and readable")]
     Write(io::Error),
@@ -90,7 +90,15 @@ impl Writer<File> {
                     _ => WriteError::Create(path.to_owned(), error),
                 }
             })?;
-        Writer::new(file, header)
+        // What has not even a head is of no use, and would be in the way of the next try.
+        Writer::new(file, header).map_err(|error| {
+            let _ = fs::remove_file(path);
+            match error {
+                WriteError::Full => WriteError::NoRoom(path.to_owned()),
+                WriteError::Write(error) => WriteError::Create(path.to_owned(), error),
+                error => error,
+            }
+        })
     }
 }
 
