@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::cri::CallEvent;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, MonotonicNs};
 use crate::lifecycle::Lifecycle;
 use crate::record::Record;
 use crate::trace::Trace;
@@ -74,6 +74,12 @@ impl Engine {
     /// Connections whose bytes nobody needs, since the last such question; see [`Decoder::take_muted`].
     pub fn take_muted(&mut self) -> Vec<ConnId> {
         self.decoder.take_muted()
+    }
+
+    /// When a start that is over is final, as far as is known now; none while it is not over. See
+    /// [`Lifecycle::final_at`].
+    pub fn final_at(&self, trace_id: &str) -> Option<MonotonicNs> {
+        self.lifecycle.final_at(trace_id)
     }
 
     /// Traces that are not over, as known at the last record's time.

@@ -326,7 +326,7 @@ pub(super) struct Show {
 pub(super) enum Format {
     /// Waterfall
     Tree,
-    /// podlapse.trace/v1, one object a line
+    /// podlapse.trace/v1, one object a line, each as soon as it is final
     Json,
     /// Chrome trace-event JSON, for Perfetto's viewer (ui.perfetto.dev)
     Perfetto,

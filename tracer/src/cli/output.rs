@@ -85,6 +85,10 @@ impl Sink for Output {
     fn taken(&self) -> usize {
         self.printed
     }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.style, Style::Json)
+    }
 }
 
 /// Prints a line a start, when all are known.

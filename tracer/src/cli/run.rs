@@ -25,6 +25,11 @@ pub(super) trait Sink {
     /// How many it took.
     fn taken(&self) -> usize;
 
+    /// Whether it wants each trace as soon as it is final, not at the end.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
     /// Nothing comes any more.
     fn end(&mut self) -> Result<(), OutputError> {
         Ok(())
@@ -100,7 +105,10 @@ pub(super) struct Summary {
 
 impl<'a> Run<'a> {
     pub(super) fn new(config: Config, selection: Selection, sink: &'a mut dyn Sink, say: Say) -> Run<'a> {
-        let (engine, selector) = (Engine::new(config), Selector::new(selection));
+        let (engine, mut selector) = (Engine::new(config), Selector::new(selection));
+        if sink.is_stream() {
+            selector.give_early();
+        }
         let (updates, read) = (Vec::new(), Read::default());
         Run { engine, selector, recording: None, recording_failed: None, updates, sink, say, read }
     }
@@ -199,12 +207,17 @@ impl<'a> Run<'a> {
             (self.recording, self.recording_failed) = (None, Some(error));
         }
         self.selector.record(&record);
+        self.selector.ripen(|id| self.engine.final_at(id));
         self.engine.feed(&record, &mut self.updates);
         for update in self.updates.drain(..) {
             let line = self.say.progress(&update);
             if self.selector.update(update) {
                 self.say.progress_line(line);
             }
+        }
+        for pod in self.selector.changed() {
+            let why = "a later container, or a call that got its name late";
+            self.say.line(&format!("the start of {pod} changed after its trace was printed: {why}"));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::trace::{StartKind, Trace};
 /// After COMMAND's end no more starts are waited for, once so much record time has passed.
 const GRACE_NS: u64 = 200_000_000;
 
-/// Finished traces that are held back, since a start may be reopened; the earliest beyond that are given out.
+/// Finished traces that are held back, since a start may change; the earliest beyond that are given out.
 const HELD: usize = 1000;
 
 /// Starts that are remembered; the earliest beyond that are forgotten, once they were given out.
@@ -25,6 +25,8 @@ struct Chosen {
     start: MonotonicNs,
     /// The trace when it is over, until it is given out.
     finished: Option<Box<Trace>>,
+    /// When to ask whether it is final.
+    due: MonotonicNs,
     given: bool,
 }
 
@@ -40,6 +42,12 @@ pub(super) struct Selector {
     command_started: Option<MonotonicNs>,
     command_ended: Option<MonotonicNs>,
     chosen: Vec<Chosen>,
+    /// Traces to give out.
+    ready: Vec<Trace>,
+    /// Whether traces are given out as soon as they are final.
+    early: bool,
+    /// Pods whose trace changed after it was given out.
+    changed: Vec<String>,
     /// How many were forgotten, and the latest beginning of one of them: what began before is not chosen again.
     forgotten: (usize, Option<MonotonicNs>),
 }
@@ -55,8 +63,16 @@ impl Selector {
             command_started: None,
             command_ended: None,
             chosen: Vec::new(),
+            ready: Vec::new(),
+            early: false,
+            changed: Vec::new(),
             forgotten: (0, None),
         }
+    }
+
+    /// Gives traces out as soon as they are final, not at the end.
+    pub(super) fn give_early(&mut self) {
+        self.early = true;
     }
 
     /// Chooses only starts that began at `from` or later.
@@ -91,6 +107,7 @@ impl Selector {
                     id: trace.trace_id.clone(),
                     start: trace.start,
                     finished: None,
+                    due: MonotonicNs(0),
                     given: false,
                 });
                 self.chosen.len() - 1
@@ -98,10 +115,36 @@ impl Selector {
             None => return false,
         };
         let chosen = &mut self.chosen[at];
-        if over {
-            (chosen.finished, chosen.given) = (Some(trace), false);
+        if over && chosen.given {
+            self.changed.push(trace.pod.full_name());
+        } else if over {
+            (chosen.finished, chosen.due) = (Some(trace), self.now);
         }
         true
+    }
+
+    /// Gives out what is final by now, one document a start. `final_at` says when one is, if it is over. Asked at each
+    /// record, so that a replay gives out the same.
+    pub(super) fn ripen(&mut self, final_at: impl Fn(&str) -> Option<MonotonicNs>) {
+        if !self.early {
+            return;
+        }
+        for chosen in self.chosen.iter_mut().filter(|chosen| chosen.finished.is_some() && chosen.due <= self.now) {
+            match final_at(&chosen.id) {
+                Some(at) if at <= self.now => {
+                    self.ready.extend(chosen.finished.take().map(|trace| *trace));
+                    chosen.given = true;
+                }
+                Some(at) => chosen.due = at,
+                // Under way again: it comes again.
+                None => chosen.due = MonotonicNs(u64::MAX),
+            }
+        }
+    }
+
+    /// Pods whose trace changed after it was given out.
+    pub(super) fn changed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Whether an unknown start is one to choose.
@@ -146,10 +189,10 @@ impl Selector {
         (self.forgotten.0 + self.chosen.len(), self.forgotten.0 + over.count())
     }
 
-    /// Finished traces beyond those that are held back, in order.
+    /// Traces to give out: what is final, and what is beyond those that are held back, in order.
     pub(super) fn overflow(&mut self) -> Vec<Trace> {
         let held = self.chosen.iter().filter(|chosen| chosen.finished.is_some()).count();
-        let mut out = Vec::new();
+        let mut out = std::mem::take(&mut self.ready);
         for chosen in self.chosen.iter_mut().filter(|chosen| chosen.finished.is_some()).take(held.saturating_sub(HELD))
         {
             out.extend(chosen.finished.take().map(|trace| *trace));
@@ -174,13 +217,17 @@ impl Selector {
         for trace in open {
             // A pod's name may have been learnt after the start was seen.
             if let Some(chosen) = self.chosen.iter_mut().find(|chosen| chosen.id == trace.trace_id) {
-                chosen.finished.get_or_insert_with(|| Box::new(trace));
+                if !chosen.given {
+                    chosen.finished.get_or_insert_with(|| Box::new(trace));
+                }
             } else if self.wants(&trace) {
                 let (id, start) = (trace.trace_id.clone(), trace.start);
-                self.chosen.push(Chosen { id, start, finished: Some(Box::new(trace)), given: false });
+                let (finished, due) = (Some(Box::new(trace)), self.now);
+                self.chosen.push(Chosen { id, start, finished, due, given: false });
             }
         }
-        self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(|trace| *trace).collect()
+        let rest = self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(|trace| *trace);
+        self.ready.into_iter().chain(rest).collect()
     }
 }
 
@@ -252,6 +299,34 @@ mod tests {
         let traces = selector.finish(vec![*trace("b", 2)]);
         assert_eq!(names(&traces), ["a", "b"]);
         assert_eq!(traces[0].total_ns, 7);
+    }
+
+    #[test]
+    fn given_out_when_final() {
+        let mut selector = Selector::new(Selection { next: Some(3), ..Selection::default() });
+        selector.give_early();
+        let ripe = |selector: &mut Selector, at: u64, final_at: Option<u64>| {
+            selector.record(&Record { at: MonotonicNs(at), tgid: Tgid(0), tid: Tid(0), event: Event::Tick });
+            selector.ripen(|_| final_at.map(MonotonicNs));
+            names(&selector.overflow()).join(" ")
+        };
+        selector.update(Update::Started(trace("a", 1)));
+        selector.update(Update::Finished(trace("a", 1)));
+        assert_eq!(ripe(&mut selector, 5, Some(10)), "");
+        assert_eq!(ripe(&mut selector, 9, Some(0)), "", "the same answer holds until then");
+        assert_eq!(ripe(&mut selector, 10, None), "", "it goes on");
+        assert_eq!(ripe(&mut selector, 50, Some(20)), "", "until it is over again");
+        selector.update(Update::Finished(trace("a", 1)));
+        assert_eq!(ripe(&mut selector, 60, Some(55)), "a");
+        assert_eq!(ripe(&mut selector, 70, Some(55)), "", "once");
+        assert!(selector.changed().is_empty());
+        selector.update(Update::Finished(trace("a", 1)));
+        assert_eq!(ripe(&mut selector, 80, Some(55)), "", "never two of one start");
+        assert_eq!(selector.changed(), ["default/a"]);
+        selector.update(Update::Started(trace("b", 90)));
+        selector.update(Update::Finished(trace("b", 90)));
+        assert_eq!(selector.count(), (2, 2));
+        assert_eq!(names(&selector.finish(vec![*trace("a", 1), *trace("c", 95)])), ["b", "c"]);
     }
 
     #[test]

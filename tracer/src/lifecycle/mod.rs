@@ -54,6 +54,10 @@ const MAX_STARTS: usize = 1024;
 const MAX_CALLS: usize = 4096;
 /// Entries of each of the small tables: network namespaces, pod cgroups, pulls of no known pod.
 const MAX_SMALL: usize = 1024;
+/// A start is final when so much time went by since it was over, and since the end of each of its containers. kubelet
+/// makes the container that follows an init container within seconds of that one's end (it lists each second), and a
+/// list names calls that had no name; later than that is possible for either, but rare.
+const FINAL_NS: u64 = 10_000_000_000;
 /// The note of a start whose beginning was not seen.
 const IN_THE_MIDDLE: &str = "begins_in_the_middle";
 
@@ -166,6 +170,17 @@ impl Lifecycle {
     pub fn open(&self) -> Vec<Trace> {
         let open = self.starts.values().filter(|start| !start.state.is_over());
         open.map(|start| self.trace(start)).collect()
+    }
+
+    /// When a start that is over is final: by then, record time, its next container would have come, and the names of
+    /// its calls. One that is forgotten is so at once, one that is not over not yet.
+    pub fn final_at(&self, trace_id: &str) -> Option<MonotonicNs> {
+        let Some(start) = self.starts.values().find(|start| start.trace_id == trace_id) else {
+            return Some(MonotonicNs(0));
+        };
+        let ends = start.units(&self.units).filter_map(|unit| unit.exit.as_ref()).map(|(at, _)| *at);
+        let last = ends.chain(start.closed).max().filter(|_| start.state.is_over())?;
+        Some(MonotonicNs(last.0.saturating_add(FINAL_NS)))
     }
 
     /// Time has come to `at`: what settled before it is over.

@@ -300,8 +300,8 @@ impl Stream {
         self
     }
 
-    /// Feeds all, in the order of time; finished traces, then those that are open.
-    pub(super) fn feed(mut self, config: Config) -> Vec<Trace> {
+    /// Feeds all, in the order of time.
+    pub(super) fn tables(mut self, config: Config) -> (Lifecycle, Vec<Update>) {
         self.items.sort_by_key(|(at, _)| *at);
         let mut lifecycle = Lifecycle::new(config);
         let mut updates = Vec::new();
@@ -311,6 +311,12 @@ impl Stream {
                 Item::Call(event) => lifecycle.call(event, &mut updates),
             }
         }
+        (lifecycle, updates)
+    }
+
+    /// Feeds all; finished traces, then those that are open.
+    pub(super) fn feed(self, config: Config) -> Vec<Trace> {
+        let (lifecycle, updates) = self.tables(config);
         let finished = updates.into_iter().filter_map(|update| match update {
             Update::Finished(trace) => Some(*trace),
             Update::Started(_) => None,

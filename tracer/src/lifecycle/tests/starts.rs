@@ -508,6 +508,41 @@ fn a_late_container_reopens() {
     assert!(traces.iter().all(|trace| trace.outcome == Outcome::Complete));
 }
 
+/// Ten seconds after it was over and after its last container ended; in ms, at that time of the stream.
+#[test]
+fn when_a_start_is_final() {
+    let mut s = one();
+    s.tick(4_500_000);
+    // It ends with 0, as an init container does, and the next one is made.
+    s.exit(5_000_000, 1123, 0);
+    let pod = Pod::new("web", "1", 1000);
+    container(&mut s, &pod, 6_000_000, "late", "/bin/late");
+    s.tick(9_000_000);
+    let id = s.clone().feed(Config::default())[0].trace_id.clone();
+    let at = |until| {
+        let (tables, _) = s.clone().without(|at, _| at > until + s.offset).tables(Config::default());
+        tables.final_at(&id).map(|at| at.0 / 1_000_000)
+    };
+    expect![[r#"
+        [
+            None,
+            Some(
+                13134,
+            ),
+            Some(
+                16002,
+            ),
+            None,
+            Some(
+                19054,
+            ),
+        ]
+    "#]]
+    .assert_debug_eq(&[1_000_000, 4_500_000, 5_500_000, 6_020_000, 9_000_000].map(at));
+    let (tables, _) = s.tables(Config::default());
+    assert_eq!(tables.final_at("unknown").map(|at| at.0), Some(0));
+}
+
 #[test]
 fn others_are_not_part() {
     let mut s = one();
