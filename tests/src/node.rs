@@ -38,6 +38,9 @@ pub struct Options {
     /// Its containerd
     #[arg(long, value_enum, default_value_t)]
     pub containerd: Containerd,
+    /// The last CNI plugin is a shell script
+    #[arg(long)]
+    pub script_plugin: bool,
 }
 
 impl Options {
@@ -51,6 +54,9 @@ impl Options {
         let mut arguments = vec!["--containerd", self.containerd.name()];
         if self.pid_namespace {
             arguments.push("--pid-namespace");
+        }
+        if self.script_plugin {
+            arguments.push("--script-plugin");
         }
         arguments
     }

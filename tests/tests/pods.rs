@@ -650,8 +650,10 @@ fn for_people(socket: &str, listed: &Value) -> Result<()> {
 /// Two runtimes, one of them in a pid namespace, with a pod of the same name and the same UID each.
 #[tokio::test]
 async fn ids_carry_their_runtime() -> Result<()> {
-    let nodes =
-        [Node::start(Options::default())?, Node::start(Options { pid_namespace: true, containerd: Containerd::V21 })?];
+    let nodes = [
+        Node::start(Options::default())?,
+        Node::start(Options { pid_namespace: true, ..Options::containerd(Containerd::V21) })?,
+    ];
     let translate = [untranslated, translated];
     let twin = Pod::new("twin", "shop")?;
     let (mut expected, mut sockets) = (Vec::new(), Vec::new());

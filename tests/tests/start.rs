@@ -151,3 +151,24 @@ async fn a_recording_gives_the_same_bytes() -> Result<()> {
     ensure!(mode == 0o600, "the recording has mode {mode:o}");
     node.stop()
 }
+
+/// The kernel runs an interpreter for it; what it runs itself is no plugin.
+#[tokio::test]
+async fn a_plugin_that_is_a_script() -> Result<()> {
+    let node = Node::start(Options { script_plugin: true, ..Options::default() })?;
+    let podlapse = podlapse::attach(&node, &["trace"], &["--containers", "1", "-o", "json"])?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    let started = start(&node, pod, &[Container::new("app")]).await?;
+    let traces = podlapse.traces()?;
+    is_the_start_of(&traces[0], &started)?;
+    let script = trace::only(&traces[0], "sandbox.cni.tune")?;
+    ensure!(script["process"]["exit_code"] == 0, "{script}");
+    let parent = trace::parent(&traces[0], script).context("the script has no parent")?;
+    ensure!(parent["stage"] == "sandbox.cni", "{parent}");
+    ensure!(script["attributes"]["ran"] == "cat 1, sed 1", "{script}");
+    let plugins: Vec<_> = trace::names(&traces[0]).into_iter().filter(|name| name.contains("cni.")).collect();
+    for name in ["cat", "sed", "sh"] {
+        ensure!(plugins.iter().all(|plugin| *plugin != format!("sandbox.cni.{name}")), "{plugins:?}");
+    }
+    node.stop()
+}

@@ -47,7 +47,7 @@ pub fn play(role: &Role) -> Result<()> {
     match role {
         Role::Janitor(options) => janitor(*options),
         Role::Init { dir, cgroup, options } => init(dir, cgroup, *options),
-        Role::Keeper { dir, cgroup, options } => keeper::main(dir, cgroup, options.containerd),
+        Role::Keeper { dir, cgroup, options } => keeper::main(dir, cgroup, *options),
     }
 }
 

@@ -16,20 +16,20 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreape
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::kubelet::Kubelet;
-use super::{Message, config, say};
+use super::{Message, Options, config, say};
 use crate::cri::Cri;
-use crate::tools::{Containerd, Tools};
+use crate::tools::Tools;
 use crate::{cgroup, image, signals};
 
 /// How long containerd may take to serve, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn main(dir: &Path, cgroup: &str, version: Containerd) -> Result<()> {
+pub(super) fn main(dir: &Path, cgroup: &str, options: Options) -> Result<()> {
     // containerd and what it starts are to see an ordinary signal mask, not the janitor's.
     signals::clear();
     // Shims leave their parents; they are to come to this process, not to the machine's init.
     set_child_subreaper(Some(rustix::process::getpid()))?;
-    let up = Tools::find(version).and_then(|tools| Ok((bring_up(dir, cgroup, &tools, version)?, tools)));
+    let up = Tools::find(options.containerd).and_then(|tools| Ok((bring_up(dir, cgroup, &tools, options)?, tools)));
     let served = match up {
         Ok((containerd, tools)) => serve(dir, cgroup, &tools, containerd),
         Err(error) => say(&Message::Failed { error: format!("{error:#}") }),
@@ -39,11 +39,11 @@ pub(super) fn main(dir: &Path, cgroup: &str, version: Containerd) -> Result<()> 
     served
 }
 
-fn bring_up(dir: &Path, cgroup: &str, tools: &Tools, version: Containerd) -> Result<Daemon> {
+fn bring_up(dir: &Path, cgroup: &str, tools: &Tools, options: Options) -> Result<Daemon> {
     cgroup::join(&format!("{cgroup}/system"))?;
     own_namespaces(dir).context("cannot make the node's mounts")?;
     run(tool(tools, "ip").args(["link", "set", "lo", "up"]))?;
-    config::write(dir, tools, version)?;
+    config::write(dir, tools, options)?;
     let containerd = Daemon::start(dir, tools)?;
 
     let archives = [dir.join("pause.tar"), dir.join("busybox.tar")];

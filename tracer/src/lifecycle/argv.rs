@@ -1,6 +1,8 @@
 //! What a program is, from its arguments and `CNI_*` variables. Never from `comm`: runc and crun re-execute
 //! themselves from memory and are then called `exe`, `6` or `memfd:runc_clon`.
 
+use std::path::Path;
+
 use crate::ids::{ContainerId, PodUid};
 use crate::record::Exec;
 
@@ -115,12 +117,14 @@ pub(super) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A plugin's argv is its path alone (CNI specification, "Execution Protocol"); programs that a plugin runs, such as
-/// iptables, inherit the variables but have arguments.
+/// A plugin is run by its path alone, out of a folder of `CNI_PATH` (CNI specification, "Execution Protocol"); programs
+/// that a plugin runs, such as iptables or cat, inherit the variables, but have arguments or are found elsewhere.
 fn cni(exec: &Exec) -> Option<Cni> {
     let var = |name: &str| exec.cni.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let (command, container) = (var("CNI_COMMAND")?, var("CNI_CONTAINERID")?);
-    if exec.argv.len() != 1 {
+    let place = Path::new(&exec.filename).parent();
+    let installed = var("CNI_PATH").is_none_or(|path| path.split(':').any(|dir| place == Some(Path::new(dir))));
+    if !is_alone(exec) || !installed {
         return None;
     }
     let args = var("CNI_ARGS").unwrap_or_default();
@@ -138,6 +142,16 @@ fn cni(exec: &Exec) -> Option<Cni> {
         namespace: arg("K8S_POD_NAMESPACE"),
         name: arg("K8S_POD_NAME"),
     })
+}
+
+/// Whether a program has no arguments. Of a script the kernel makes `INTERPRETER [ARGUMENT] FILE`, and keeps the file's
+/// name (`fs/binfmt_script.c`); when an `env` then runs the interpreter, the process is known.
+fn is_alone(exec: &Exec) -> bool {
+    match &exec.argv[..] {
+        [_] => true,
+        [.., last] => *last == exec.filename,
+        [] => false,
+    }
 }
 
 /// containerd pkg/shim `shim.go`: Go flags (one dash), then one action word or none.
@@ -220,6 +234,49 @@ mod tests {
             other => format!("{other:?}"),
         };
         expect.assert_eq(&text);
+    }
+
+    /// `FILE: ARGV` with the variables of a plugin; the plugin's name.
+    fn plugin(command: &str, path: Option<&str>) -> Option<String> {
+        let (filename, argv) = command.split_once(": ")?;
+        let path = path.map(|path| ("CNI_PATH", path));
+        let cni = [("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "SB")].into_iter().chain(path);
+        let exec = Exec {
+            parent: crate::ids::Tgid(1),
+            cgroup: crate::ids::CgroupId(1),
+            namespaces: crate::record::Namespaces::default(),
+            container: false,
+            incomplete: false,
+            comm: "exe".into(),
+            oom_score_adj: 0,
+            filename: filename.into(),
+            argv: argv.split('|').map(str::to_owned).collect(),
+            cni: cni.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        };
+        match program(&exec) {
+            Program::Cni(cni) => Some(cni.plugin),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn cni_plugins() {
+        let path = Some("/usr/lib/cni:/opt//cni/bin/");
+        let yes = |command, name: &str| assert_eq!(plugin(command, path).as_deref(), Some(name), "{command}");
+        yes("/opt/cni/bin/bridge: /opt/cni/bin/bridge", "bridge");
+        yes("/usr/lib/cni/bridge: /usr/lib/cni/bridge", "bridge");
+        yes("/opt/cni/bin/tune.sh: /bin/sh|/opt/cni/bin/tune.sh", "tune.sh");
+        yes("/opt/cni/bin/tune: /bin/bash|-eu -o pipefail|/opt/cni/bin/tune", "tune");
+        yes("/opt/cni/bin/tune: /usr/bin/env|python3|/opt/cni/bin/tune", "tune");
+        let no = |command| assert_eq!(plugin(command, path), None, "{command}");
+        no("/bin/cat: cat");
+        no("/bin/date: /bin/date");
+        no("/bin/cat: cat|/opt/cni/bin/tune");
+        no("/usr/bin/python3: python3|/opt/cni/bin/tune");
+        no("/usr/sbin/iptables: /usr/sbin/iptables|-t|nat|-S");
+        no("/usr/local/bin/mtu.sh: /bin/sh|/usr/local/bin/mtu.sh");
+        no("/opt/cni/bin/tune: /bin/sh|/opt/cni/bin/tune|eth0");
+        assert_eq!(plugin("/x/bridge: /x/bridge", None).as_deref(), Some("bridge"), "its folders are not known");
     }
 
     #[test]

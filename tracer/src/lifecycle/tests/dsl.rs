@@ -125,6 +125,20 @@ impl Stream {
         self.exit(times.1, pid, 0);
     }
 
+    /// What a plugin's process runs: fork, exec with the plugin's variables, exit.
+    pub(super) fn with_env(
+        &mut self,
+        times: (u64, u64),
+        parent: u32,
+        pid: u32,
+        command: &str,
+        env: &[(String, String)],
+    ) {
+        self.fork(times.0 - 10, parent, pid);
+        self.record(times.0, pid, Event::Exec(Exec { cni: env.to_vec(), ..exec_of(parent, command) }));
+        self.exit(times.1, pid, 0);
+    }
+
     /// A thread's visit to another network namespace.
     pub(super) fn visit(&mut self, times: (u64, u64), thread: (u32, u32), net: u32) {
         for (at, net) in [(times.0, net), (times.1 - 1, HOST_NET)] {
@@ -349,7 +363,7 @@ fn words(command: &str) -> Vec<String> {
     command.split(' ').map(str::to_owned).collect()
 }
 
-fn exec_of(parent: u32, command: &str) -> Exec {
+pub(super) fn exec_of(parent: u32, command: &str) -> Exec {
     // `FILE: ARGV` where the file is not argv[0].
     let (filename, argv) = match command.split_once(": ") {
         Some((file, argv)) => (file.to_owned(), words(argv)),

@@ -2,12 +2,12 @@
 
 use expect_test::{Expect, expect};
 
-use super::containerd::{Pod, create_container, sandbox};
-use super::dsl::{CGROUP, Stream, id};
+use super::containerd::{Pod, container, create_container, sandbox};
+use super::dsl::{CGROUP, RUNTIME, Stream, exec_of, id};
 use super::render;
 use crate::cri::Field;
 use crate::engine::Config;
-use crate::record::{CgroupOp, Sys};
+use crate::record::{CgroupOp, Event, Exec, Sys};
 
 const NEW_ALL: u64 = 0x6c02_0000;
 
@@ -207,4 +207,34 @@ fn crio_creates_before_the_reply() {
             container app 1c0 pid 1502 exec /bin/app at 54000 []
         "#]],
     );
+}
+
+/// The kernel runs the interpreter with the script's path; what the script runs has the same variables.
+#[test]
+fn a_plugin_that_is_a_script() {
+    let mut s = Stream::new();
+    let pod = Pod::new("web", "1", 1000);
+    s.offset = 1_000_000;
+    sandbox(&mut s, &pod);
+    let mut env = pod.env("ADD");
+    env.push(("CNI_PATH".into(), "/opt/cni/bin".into()));
+    s.with_env((41_000, 47_000), RUNTIME, 1800, "/opt/cni/bin/tune: /usr/bin/env bash /opt/cni/bin/tune", &env);
+    let bash = Exec { cni: env.clone(), ..exec_of(RUNTIME, "/usr/bin/bash: bash /opt/cni/bin/tune") };
+    s.record(41_500, 1800, Event::Exec(bash));
+    s.with_env((42_000, 43_000), 1800, 1801, "/bin/cat: cat", &env);
+    s.with_env((44_000, 45_000), 1800, 1802, "/opt/cni/bin/host-local: /opt/cni/bin/host-local", &env);
+    container(&mut s, &pod, 80_000, "app", "/bin/sleep");
+    s.tick(5_000_000);
+    let trace = &s.feed(Config::default())[0];
+    let shown = render::trace(trace);
+    let lines =
+        shown.lines().filter(|line| line.contains("cni.tune") || line.contains("host-local") || line.contains("cat"));
+    expect![[r#"
+                sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
+              sandbox.cni.tune 40990..47000 self 0 pid 1800 ran=cat 1 *
+                sandbox.cni.tune.host (on the node) 40990..43990 self 3000 *
+                sandbox.cni.host-local 43990..45000 self 910 pid 1802 *
+                sandbox.cni.tune.host (on the node) 45000..47000 self 0
+    "#]]
+    .assert_eq(&lines.map(|line| format!("{line}\n")).collect::<String>());
 }
