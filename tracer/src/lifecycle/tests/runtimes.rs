@@ -230,11 +230,11 @@ fn a_plugin_that_is_a_script() {
     let lines =
         shown.lines().filter(|line| line.contains("cni.tune") || line.contains("host-local") || line.contains("cat"));
     expect![[r#"
-                sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
-              sandbox.cni.tune 40990..47000 self 0 pid 1800 ran=cat 1 *
-                sandbox.cni.tune.host (on the node) 40990..43990 self 3000 *
-                sandbox.cni.host-local 43990..45000 self 910 pid 1802 *
-                sandbox.cni.tune.host (on the node) 45000..47000 self 0
+        sandbox.cni.host-local 19990..25000 self 5010 pid 1003 *
+        sandbox.cni.tune 40990..47000 self 0 pid 1800 ran=cat 1 *
+        sandbox.cni.tune.host (on the node) 40990..43990 self 3000 *
+        sandbox.cni.host-local 43990..45000 self 910 pid 1802 *
+        sandbox.cni.tune.host (on the node) 45000..47000 self 0
     "#]]
-    .assert_eq(&lines.map(|line| format!("{line}\n")).collect::<String>());
+    .assert_eq(&lines.map(|line| format!("{}\n", line.trim_start())).collect::<String>());
 }
