@@ -72,7 +72,7 @@ impl Runtime {
         (self.sandboxes.len(), self.containers.len())
     }
 
-    /// Something happens that nobody asked for: a container ends by itself.
+    /// Something happens that nobody asked for: a container ends by itself, or a sandbox's pause does.
     pub fn happens(&mut self, random: &mut Random) {
         let running: Vec<String> =
             self.containers.iter().filter(|(_, c)| c.state == RUNNING).map(|(id, _)| id.clone()).collect();
@@ -80,6 +80,13 @@ impl Runtime {
             && let Some(container) = self.containers.get_mut(id)
         {
             container.state = EXITED;
+        }
+        let ready: Vec<String> =
+            self.sandboxes.iter().filter(|(_, not_ready)| !**not_ready).map(|(id, _)| id.clone()).collect();
+        if let Some(id) = random.of(&ready)
+            && let Some(not_ready) = self.sandboxes.get_mut(id)
+        {
+            *not_ready = true;
         }
     }
 

@@ -42,7 +42,8 @@ pub(super) enum Cause {
     Several,
 }
 
-/// What the change from one state to another tells: the methods that do it, and how to say so.
+/// What the change from one state to another tells: the methods that do it, and how to say so. That a sandbox is no
+/// longer ready tells nothing: its pause may have died by itself.
 pub(super) fn doers(object: Object, before: State, after: State) -> Option<(Set, &'static str)> {
     match (object, before, after) {
         (_, State::Gone, _) => None,
@@ -56,9 +57,6 @@ pub(super) fn doers(object: Object, before: State, after: State) -> Option<(Set,
             Method::RemoveContainer.set().or(Method::RemovePodSandbox.set()),
             "container there before, gone after",
         )),
-        (Object::Sandbox, State::Ready, State::NotReady) => {
-            Some((Method::StopPodSandbox.set(), "sandbox ready before, not ready after"))
-        }
         (Object::Sandbox, _, State::Gone) => Some((Method::RemovePodSandbox.set(), "sandbox there before, gone after")),
         _ => None,
     }
