@@ -134,6 +134,16 @@ pub fn is_foreign(service: &str) -> bool {
     service.starts_with("containerd.services.") || service.starts_with("containerd.types.")
 }
 
+/// Whether a gRPC service is the CRI's RuntimeService.
+pub fn is_runtime(service: &str) -> bool {
+    matches!(api(service), Some(Api::Runtime))
+}
+
+/// Whether a gRPC service is the CRI's ImageService.
+pub fn is_image(service: &str) -> bool {
+    matches!(api(service), Some(Api::Image))
+}
+
 /// What is read of a request.
 pub fn request(service: &str, method: &str) -> &'static Allow {
     match (api(service), method) {

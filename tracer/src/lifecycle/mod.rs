@@ -168,7 +168,7 @@ impl Lifecycle {
 
     /// Traces of the starts that are not over, as known now.
     pub fn open(&self) -> Vec<Trace> {
-        let open = self.starts.values().filter(|start| !start.state.is_over());
+        let open = self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units));
         open.map(|start| self.trace(start)).collect()
     }
 
@@ -227,6 +227,9 @@ impl Lifecycle {
         }
         for key in std::mem::take(&mut self.touched) {
             let Some(start) = self.starts.get_mut(&key) else { continue };
+            if start.is_unfounded(&self.units) {
+                continue;
+            }
             if !start.announced {
                 start.announced = true;
                 if let Some(start) = self.starts.get(&key) {
@@ -264,7 +267,11 @@ impl Lifecycle {
     /// A new start. Where there is no room the oldest that is over goes, else the oldest.
     fn begin(&mut self, at: MonotonicNs, pod: PodInfo) -> StartKey {
         if self.starts.len() >= MAX_STARTS {
-            let over = self.starts.iter().find(|(_, start)| start.state.is_over()).map(|(key, _)| *key);
+            let over = self
+                .starts
+                .iter()
+                .find(|(_, start)| start.state.is_over() || start.is_refused(&self.units))
+                .map(|(key, _)| *key);
             if let Some(key) = over.or_else(|| self.starts.keys().next().copied()) {
                 self.losses.evicted += 1;
                 self.forget(key);

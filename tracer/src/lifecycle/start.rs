@@ -242,6 +242,27 @@ impl Start {
         self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())
     }
 
+    /// Nothing says that it is a start: all that is known is a call about an id that nobody knows, which was refused or
+    /// is not answered yet.
+    pub(super) fn is_unfounded(&self, units: &Units) -> bool {
+        let refused = |call: &Call| match &call.end {
+            None => !call.replied,
+            Some((_, ending)) => matches!(ending, Ending::Status { code: 1.., .. }),
+        };
+        let named = self.pod.name.is_some() || self.pod.uid.is_some();
+        !named
+            && !self.announced
+            && !self.calls.is_empty()
+            && !self.has(Method::RunPodSandbox)
+            && self.calls.iter().all(refused)
+            && self.units(units).all(Unit::is_blank)
+    }
+
+    /// The same, and no call of it is open. It is kept: who made the container may have its name later.
+    pub(super) fn is_refused(&self, units: &Units) -> bool {
+        self.is_unfounded(units) && self.calls.iter().all(|call| call.end.is_some())
+    }
+
     /// Whether its beginning was seen, and no container of that name.
     pub(super) fn is_first(&self, name: Option<&str>) -> bool {
         !self.partial && self.containers.iter().all(|container| container.name.as_deref() != name)

@@ -245,6 +245,12 @@ impl Unit {
         exit.filter(|_| self.entered().is_none()).map(|(at, _)| *at)
     }
 
+    /// Nothing but its id is known.
+    pub(super) fn is_blank(&self) -> bool {
+        let seen = !self.runs.is_empty() || !self.signs.is_empty() || !self.tasks.is_empty() || self.exit.is_some();
+        !seen && self.existing.is_none() && self.pod.is_none() && self.cgroup.is_none() && self.shim.is_none()
+    }
+
     /// Remembers a process; its index, unless there are too many.
     pub(super) fn run(&mut self, run: Run) -> Option<usize> {
         if self.runs.len() >= MAX_RUNS {

@@ -12,7 +12,7 @@ pub(super) use self::tasks::TaskSeen;
 use super::start::{Call, Method};
 use super::unit::UnitKey;
 use super::{Lifecycle, MAX_CALLS, StartKey, cgroup};
-use crate::cri::{CallEvent, CallKey, CallStart, Field, Fields, Protocol};
+use crate::cri::{CallEvent, CallKey, CallStart, Field, Fields, Protocol, schema};
 use crate::engine::Update;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, Tgid};
 use crate::record::Role;
@@ -205,11 +205,10 @@ impl Lifecycle {
 fn is_interesting(start: &CallStart) -> bool {
     let service = start.service.as_str();
     match start.protocol {
-        // The package is not known where the name is inferred and no literal one was seen.
-        Protocol::Grpc if service.ends_with("RuntimeService") => {
+        Protocol::Grpc if schema::is_runtime(service) => {
             matches!(start.method.as_str(), "PodSandboxStatus" | "ContainerStatus" | "Version") || !asks(&start.method)
         }
-        Protocol::Grpc => service.ends_with("ImageService") && start.method == "PullImage",
+        Protocol::Grpc => schema::is_image(service) && start.method == "PullImage",
         Protocol::Ttrpc if service == "containerd.services.events.ttrpc.v1.Events" => start.method == "Forward",
         Protocol::Ttrpc => {
             let method = matches!(start.method.as_str(), "Create" | "Start" | "Wait" | "Kill" | "Delete");

@@ -1,9 +1,9 @@
 //! Clients other than one kubelet, and calls other than those of a start.
 
 use super::containerd::{Pod, container, create_container, sandbox};
-use super::dsl::{Item, RUNTIME, Stream};
+use super::dsl::{Item, RUNTIME, Stream, id};
 use super::render;
-use crate::cri::{CallEvent, CallStart, Ending, Field};
+use crate::cri::{CallEvent, CallStart, Ending, Field, Protocol};
 use crate::engine::Config;
 use crate::ids::Tgid;
 use crate::record::Role;
@@ -126,4 +126,65 @@ fn the_runtime_restarts() {
     ];
     assert_eq!(said, expected.map(|(outcome, reason, containers)| (outcome, reason.to_owned(), containers.to_owned())));
     assert_eq!(traces[0].verdict.as_ref().map(|v| v.stage.as_str()), Some("container.start"));
+}
+
+/// Calls about ids that nobody knows, refused at once: no pod starts.
+#[test]
+fn a_call_about_nothing() {
+    let (sandbox, container) = (id("5b"), id("c0"));
+    let create = [(Field::SandboxId, sandbox.as_str()), (Field::ContainerName, "app")];
+    let restart = [&create[..], &[(Field::ContainerAttempt, "2")]].concat();
+    let start = [(Field::ContainerId, container.as_str())];
+    let calls = [("CreateContainer", &create[..]), ("CreateContainer", &restart), ("StartContainer", &start)];
+    for (method, request) in calls {
+        let mut s = Stream::new();
+        s.failing_call((1000, 2000), method, request, "not found");
+        s.tick(20_000_000);
+        assert_eq!(s.clone().updates(Config::default()).len(), 0, "{method}");
+        assert_eq!(s.feed(Config::default()).len(), 0, "{method}");
+        // One that names a pod is told, and so is one that is answered, or that is still open.
+        let pod = [request, &[(Field::PodName, "web")]].concat();
+        let mut named = Stream::new();
+        named.failing_call((1000, 2000), "CreateContainer", &pod, "not found");
+        assert_eq!(named.feed(Config::default()).len(), usize::from(method == "CreateContainer"), "{method}");
+        let (mut answered, mut open) = (Stream::new(), Stream::new());
+        answered.call((1000, 2000), method, request, &start);
+        open.begin_call(1000, method, request);
+        for s in [answered, open] {
+            assert_eq!(s.feed(Config::default()).len(), 1, "{method}");
+        }
+    }
+}
+
+/// Only the CRI's own services start a pod.
+#[test]
+fn another_service_of_the_same_name() {
+    for service in ["evil.v1.RuntimeService", "xRuntimeService", "evil.v1.ImageService"] {
+        let mut s = one();
+        each_call(&mut s, |start| {
+            if start.protocol == Protocol::Grpc {
+                start.service = service.into();
+            }
+        });
+        let s = s.without(|_, item| matches!(item, Item::Record(record) if record.tgid != Tgid(RUNTIME)));
+        assert_eq!(s.feed(Config::default()).len(), 0, "{service}");
+    }
+}
+
+/// The call that made the container has its name after the one that started it was refused.
+#[test]
+fn a_refusal_before_the_container_is_known() {
+    let stream = || {
+        let mut s = Stream::new();
+        sandbox(&mut s, &pod());
+        let (reply, _) = create_container(&mut s, &pod(), 80_000, "app");
+        s.failing_call((100_000, 101_000), "StartContainer", &[(Field::ContainerId, &reply)], "no such runtime");
+        s.tick(20_000_000);
+        s
+    };
+    let late = stream().named_late(|start| (start.method == "CreateContainer").then_some(50_000));
+    let (late, whole) = (late.feed_last(Config::default()), stream().feed_last(Config::default()));
+    assert_eq!((late.len(), late[0].outcome), (1, Outcome::Failed));
+    let (late, whole) = (&late[0].verdict, &whole[0].verdict);
+    assert_eq!(late, whole);
 }

@@ -314,6 +314,11 @@ impl Stream {
         self
     }
 
+    /// What is told while all of it is fed, in the order of time.
+    pub(super) fn updates(self, config: Config) -> Vec<Update> {
+        self.tables(config).1
+    }
+
     /// Feeds all, in the order of time.
     pub(super) fn tables(mut self, config: Config) -> (Lifecycle, Vec<Update>) {
         self.items.sort_by_key(|(at, _)| *at);
