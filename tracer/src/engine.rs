@@ -82,6 +82,11 @@ impl Engine {
         self.lifecycle.final_at(trace_id)
     }
 
+    /// A line for each client whose calls could not be named, and never will be.
+    pub fn nameless(&self) -> Vec<String> {
+        self.lifecycle.nameless()
+    }
+
     /// Traces that are not over, as known at the last record's time.
     pub fn open(&self) -> Vec<Trace> {
         self.lifecycle.open()

@@ -614,6 +614,30 @@ fn a_connection_that_is_found_is_read_from_the_next_boundary() {
     same_redacted(&t.records);
 }
 
+/// Header blocks of Python's grpcio (gRPC's C core, 1.85), which begin with path and authority: from the second method
+/// on the connection's order is known.
+#[test]
+fn a_client_that_is_not_gos() {
+    let mut traffic = Traffic::new(SocketOp::Found, CRI);
+    // te, content-type, user-agent, grpc-accept-encoding, grpc-timeout.
+    let rest = [0xc4, 0xc3, 0xc2, 0xbe, 0xc0];
+    let call = |number: u32, path: u8| {
+        let headers = frame(1, 4, 2 * number + 101, &[&[path, 0xc5, 0x83, 0x86][..], &rest].concat());
+        [headers, frame(0, 1, 2 * number + 101, &message(b""))].concat()
+    };
+    let (version, status) = (0xc6, 0xc1);
+    for (number, path) in [version, version, status, version].into_iter().enumerate() {
+        traffic.read(&call(number as u32, path));
+    }
+    let starts = decode(&traffic.records).0.into_iter().filter_map(|event| match event {
+        CallEvent::Start(start) => Some((start.slot.map(|slot| slot.entry), start.signs.placeless)),
+        _ => None,
+    });
+    // Index 62 (0xbe) is the newest entry of the table.
+    let [version, status] = [version, status].map(|path| (Some(u32::from(path - 0xbe)), false));
+    assert_eq!(starts.collect::<Vec<_>>(), [(None, true), (None, true), status, version]);
+}
+
 #[test]
 fn values_never_show_in_debug_lines() {
     let t = shim();

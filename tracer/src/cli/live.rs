@@ -102,7 +102,11 @@ where
             _ if plan.command.is_empty() => String::new(),
             _ => " while COMMAND ran".to_owned(),
         };
-        return Err(Failure::NothingSeen(plan.what(), within));
+        // What was said of those calls is why, not the node.
+        return Err(match summary.nameless {
+            true => Failure::NothingNamed(plan.what(), within),
+            false => Failure::NothingSeen(plan.what(), within),
+        });
     }
     let (chosen, over) = summary.chosen;
     let wanted = plan.selection().next.map_or(chosen, |next| next as usize);

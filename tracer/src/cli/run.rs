@@ -99,6 +99,8 @@ pub(super) struct Summary {
     pub(super) taken: usize,
     /// Starts chosen, and those of them that were over by themselves.
     pub(super) chosen: (usize, usize),
+    /// Calls of some clients could not be named.
+    pub(super) nameless: bool,
     /// What ended the recording early.
     pub(super) recording_failed: Option<WriteError>,
 }
@@ -147,8 +149,10 @@ impl<'a> Run<'a> {
         let traces = self.selector.finish(self.engine.open());
         self.sink.take(&traces)?;
         self.sink.end()?;
-        let recording_failed = self.recording_failed;
-        Ok((ending, Summary { taken: self.sink.taken(), chosen, recording_failed }))
+        let nameless = self.engine.nameless();
+        nameless.iter().for_each(|client| self.say.line(client));
+        let (taken, nameless, recording_failed) = (self.sink.taken(), !nameless.is_empty(), self.recording_failed);
+        Ok((ending, Summary { taken, chosen, nameless, recording_failed }))
     }
 
     async fn until_it_ends<S: Source>(

@@ -50,6 +50,8 @@ pub struct HeaderSigns {
     pub fields: u32,
     /// This block put its `:path` into the table: no older entry of the epoch holds the same one.
     pub inserted: bool,
+    /// The path is an entry of before the attach, and which one it is cannot be told from the fields' order.
+    pub placeless: bool,
     /// `containerd-namespace` was among the fields: a call of the containerd API.
     pub namespace: bool,
 }

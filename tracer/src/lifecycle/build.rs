@@ -224,6 +224,10 @@ impl Lifecycle {
         if now.unreadable > before.unreadable {
             notes.push(format!("unreadable_pages: {}", now.unreadable - before.unreadable));
         }
+        if now.nameless > before.nameless {
+            let why = "a client was connected before podlapse, and is not Go's gRPC";
+            notes.push(format!("calls_without_a_name: {}: {why}", now.nameless - before.nameless));
+        }
         notes.extend(start.unseen.iter().cloned());
         for (name, more) in [("more_exec_probes", start.more_probes), ("more_calls", start.more_calls)] {
             notes.extend((more > 0).then(|| format!("{name}: {more}")));

@@ -17,6 +17,7 @@ mod connects;
 mod edges;
 mod limits;
 mod listed;
+mod nameless;
 mod process;
 mod queue;
 mod signs;
@@ -32,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::calls::{Pending, Pull};
 use self::chores::Chores;
 use self::connects::Early;
+use self::nameless::Nameless;
 use self::process::Processes;
 use self::queue::Pulls;
 use self::start::{Call, Method, Start};
@@ -72,6 +74,8 @@ struct Losses {
     undecoded: u64,
     unreadable: u64,
     evicted: u64,
+    /// Calls of clients that will never be named.
+    nameless: u64,
 }
 
 /// The lifecycle tables.
@@ -100,6 +104,7 @@ pub struct Lifecycle {
     pulls: Vec<Pull>,
     queue: Pulls,
     chores: Chores,
+    nameless: Nameless,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
     /// By path: the process that made and pinned it.
@@ -141,6 +146,7 @@ impl Lifecycle {
             pulls: Vec::new(),
             queue: Pulls::default(),
             chores: Chores::default(),
+            nameless: Nameless::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
             pinned: BTreeMap::new(),

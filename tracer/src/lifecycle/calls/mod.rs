@@ -63,6 +63,7 @@ impl Lifecycle {
         match event {
             CallEvent::Start(start) => {
                 self.advance(start.at, updates);
+                self.nameless_call(start);
                 self.call_start(start);
             }
             CallEvent::Request { key, at, fields } => {

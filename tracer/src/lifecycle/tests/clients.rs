@@ -3,7 +3,7 @@
 use super::containerd::{Pod, container, create_container, sandbox};
 use super::dsl::{Item, RUNTIME, Stream, id};
 use super::render;
-use crate::cri::{CallEvent, CallStart, Ending, Field, Protocol};
+use crate::cri::{CallEvent, CallStart, Ending, Field, HeaderSigns, MethodSource, Protocol};
 use crate::engine::Config;
 use crate::ids::Tgid;
 use crate::record::Role;
@@ -187,4 +187,33 @@ fn a_refusal_before_the_container_is_known() {
     assert_eq!((late.len(), late[0].outcome), (1, Outcome::Failed));
     let (late, whole) = (&late[0].verdict, &whole[0].verdict);
     assert_eq!(late, whole);
+}
+
+/// A client that was connected before, and writes its header blocks in an order that nobody knows.
+#[test]
+fn a_client_whose_calls_have_no_name() {
+    let stream = |namespace: bool| {
+        let mut s = one();
+        s.found(0, 50, Role::Other, "/usr/bin/python3 poll.py");
+        for at in [10_000, 20_000] {
+            s.call((at, at + 1000), "ListContainers", &[], &[]);
+        }
+        each_call(&mut s, |start| {
+            if start.method == "ListContainers" {
+                (start.source, start.client) = (MethodSource::Opaque, Some(Tgid(50)));
+                (start.service, start.method) = (String::new(), String::new());
+                start.signs = HeaderSigns { placeless: true, namespace, ..HeaderSigns::default() };
+            }
+        });
+        s
+    };
+    let told = |s: Stream| {
+        let notes = s.clone().feed(Config::default()).remove(0).quality.notes;
+        (s.tables(Config::default()).0.nameless(), notes)
+    };
+    let because = "connected before podlapse, and is not Go's gRPC";
+    let line = format!("2 calls on a connection of process 50 (python3) could not be named: it was {because}");
+    let note = format!("calls_without_a_name: 2: a client was {because}");
+    assert_eq!(told(stream(false)), (vec![line], vec![note]));
+    assert_eq!(told(stream(true)), (vec![], vec![]), "the containerd API");
 }

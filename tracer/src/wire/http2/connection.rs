@@ -15,6 +15,7 @@ use super::Side;
 use super::direction::{self, Direction};
 use super::frame::{ACK, END_HEADERS, END_STREAM, Head, Kind, PADDED};
 use super::grpc::Step;
+use super::order::Order;
 use crate::cri::Ending;
 use crate::wire::context::Context;
 use crate::wire::piece::Piece;
@@ -29,10 +30,8 @@ pub(in crate::wire) struct Connection {
     calls: BTreeMap<u32, Call>,
     /// The client's last stream.
     last: Option<u32>,
-    /// The table entry that stands for the authority, while the path's place is taken from it.
-    authority: Option<u32>,
-    /// It changed: no entry of this connection is taken for a path.
-    misplaced: bool,
+    /// Where its client puts the path.
+    order: Order,
     /// The containerd API was called, and anything else.
     foreign: bool,
     others: bool,
@@ -58,8 +57,7 @@ impl Connection {
             server,
             calls: BTreeMap::new(),
             last: None,
-            authority: None,
-            misplaced: false,
+            order: Order::default(),
             foreign: false,
             others: false,
         }
@@ -127,7 +125,7 @@ impl Connection {
         cx.counters.table_epochs += 1;
         self.half(side).table.forget();
         if side == Side::Client {
-            self.authority = None;
+            self.order.forget();
         }
     }
 

@@ -5,6 +5,7 @@
 //! recording's header blocks, but never in an event.
 
 use super::hpack::Header;
+use super::order::{Field, Order};
 use crate::cri::{HeaderSigns, MethodSource};
 use crate::wire::text;
 
@@ -16,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) timeout_ns: Option<u64>,
     pub(crate) signs: HeaderSigns,
     /// Opaque entries among the pseudo-header fields, with their places.
-    opaque: Vec<(u32, u32)>,
+    opaque: Vec<Field>,
     /// `:authority` stood in the table, or in the block.
     authority: bool,
 }
@@ -66,20 +67,19 @@ impl Request {
             .unwrap_or(("", "", MethodSource::Opaque))
     }
 
-    /// The opaque entry that is the path. `:method` and `:scheme` are in the static table, so of the pseudo-header
-    /// fields path and authority may be opaque: the path is the first of the two, as grpc-go writes them.
-    pub(crate) fn path_entry(&self) -> Option<u32> {
+    /// The one field that is opaque where the path is known: the authority.
+    pub(crate) fn authority_entry(&self) -> Option<Field> {
         match self.opaque[..] {
-            [(_, path)] if self.authority && self.path.is_none() => Some(path),
-            [(2, path), (3, _)] => Some(path),
+            [authority] if self.path.is_some() && !self.authority => Some(authority),
             _ => None,
         }
     }
 
-    /// The opaque entry after it: the authority, which never changes while [`Request::path_entry`] is right.
-    pub(crate) fn authority_entry(&self) -> Option<u32> {
+    /// The opaque entry that is the path, as far as the block itself and the connection's order tell.
+    pub(crate) fn path_entry(&self, order: &mut Order) -> Option<u32> {
         match self.opaque[..] {
-            [(2, _), (3, authority)] => Some(authority),
+            [(_, path)] if self.authority && self.path.is_none() => Some(path),
+            [first, second] => order.path([first, second]),
             _ => None,
         }
     }
@@ -188,17 +188,18 @@ mod tests {
         let grpc = [(":method", "POST"), (":scheme", "http"), ("?", "#4"), ("?", "#3"), ("?", "#2"), ("?", "#1")];
         let all = |more: &[(&'static str, &'static str)]| request(&[&grpc[..], &[("?", "#0")], more].concat());
         let late = all(&[("?", "14999965u")]);
-        assert_eq!((late.path_entry(), late.authority_entry()), (Some(4), Some(3)));
+        let path = |request: &Request| request.path_entry(&mut Order::default());
+        assert_eq!(path(&late), Some(4));
         assert_eq!((late.timeout_ns, late.signs.fields), (Some(14_999_965_000), 8));
         assert_eq!(all(&[("?", "#9")]).timeout_ns, None);
         // A number that stands where no time limit can.
         assert_eq!(request(&[&grpc[..], &[("?", "3S")]].concat()).timeout_ns, None);
         assert!(all(&[("containerd-namespace", "k8s.io")]).signs.namespace);
-        // With the path known, or with an order that is not grpc-go's, there is no entry to tell of.
-        assert_eq!(request(&[(":method", "POST"), (":path", "/a/B"), ("?", "#4")]).path_entry(), None);
-        assert_eq!(request(&[("?", "#4"), ("?", "#3"), (":method", "POST"), (":scheme", "http")]).path_entry(), None);
+        // With the path known, or with an order that is not grpc-go's, one block tells of no entry.
+        assert_eq!(path(&request(&[(":method", "POST"), (":path", "/a/B"), ("?", "#4")])), None);
+        assert_eq!(path(&request(&[("?", "#4"), ("?", "#3"), (":method", "POST"), (":scheme", "http")])), None);
         let known = request(&[(":method", "POST"), (":scheme", "http"), ("?", "#4"), (":authority", "localhost")]);
-        assert_eq!((known.path_entry(), known.authority_entry()), (Some(4), None));
+        assert_eq!(path(&known), Some(4));
     }
 
     #[test]

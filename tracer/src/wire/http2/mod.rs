@@ -10,6 +10,7 @@ mod grpc;
 mod headers;
 mod hpack;
 mod huffman;
+mod order;
 mod table;
 
 pub(super) use connection::Connection;

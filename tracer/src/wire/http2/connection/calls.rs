@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::half::Block;
 use super::{Connection, Side};
 use crate::cri::infer::{self, Keep, Part};
-use crate::cri::{CallEvent, CallStart, Ending, Fields, MethodSource, Protocol, Slot, schema};
+use crate::cri::{CallEvent, CallStart, Ending, Fields, HeaderSigns, MethodSource, Protocol, Slot, schema};
 use crate::wire::context::Context;
 use crate::wire::http2::grpc::Messages;
 use crate::wire::http2::{headers, hpack};
@@ -52,6 +52,11 @@ impl Connection {
             true => headers.name(),
             false => ("", "", MethodSource::Opaque),
         };
+        let opaque = decoded && source == MethodSource::Opaque;
+        let slot = if opaque { self.slot(&headers) } else { None };
+        if let Some(authority) = headers.authority_entry().filter(|_| decoded) {
+            self.order.authority(authority);
+        }
         let mut start = CallStart {
             key: cx.key(block.stream),
             at: block.at,
@@ -62,8 +67,8 @@ impl Connection {
             user_agent: headers.user_agent.clone().filter(|_| decoded),
             client: cx.client,
             timeout_ns: headers.timeout_ns.filter(|_| decoded),
-            slot: self.slot(&headers).filter(|_| decoded && source == MethodSource::Opaque),
-            signs: headers.signs,
+            slot,
+            signs: HeaderSigns { placeless: opaque && slot.is_none(), ..headers.signs },
         };
         if let Some((service, method)) = cx.infer.start(&start) {
             (start.service, start.method, start.source) = (service.into(), method.into(), MethodSource::Inferred);
@@ -114,16 +119,10 @@ impl Connection {
         cx.end(block.stream, block.flags_at, ending);
     }
 
-    /// Where an opaque name stands. The authority of a connection never changes: if its entry does, the fields are not
-    /// in the order that was assumed, and what was believed of the entries is worth nothing.
+    /// Where an opaque name stands.
     fn slot(&mut self, headers: &headers::Request) -> Option<Slot> {
-        let entry = headers.path_entry()?;
-        let authority = headers.authority_entry();
-        if self.authority.is_some() && authority.is_some() && self.authority != authority {
-            self.misplaced = true;
-        }
-        self.authority = self.authority.or(authority);
-        (!self.misplaced).then(|| Slot { epoch: self.client.table.epoch(), entry })
+        let entry = headers.path_entry(&mut self.order)?;
+        Some(Slot { epoch: self.client.table.epoch(), entry })
     }
 
     /// The first bytes of a message of an unknown method.
