@@ -181,7 +181,7 @@ pub(super) struct Replay {
     #[arg(long, conflicts_with_all = ["pod", "uid", "next", "restarts"])]
     pub(super) all: bool,
     /// Only starts that began at TIME or later: RFC 3339, or a duration from the recording's begin
-    #[arg(long, value_name = "TIME", help_heading = "Which starts")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Which starts")]
     pub(super) from: Option<From>,
     /// One line a start instead of the traces: what the recording holds; of all starts, unless told which
     #[arg(long, conflicts_with_all = ["output", "ascii"])]
@@ -472,7 +472,7 @@ pub(super) struct Doctor {
     #[arg(long)]
     pub(super) hooks: bool,
     /// The runtime's CRI socket: a path, or `auto`
-    #[arg(long, value_name = "PATH", default_value = "auto", conflicts_with = "hooks")]
+    #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
     /// How bytes are to be read off the runtime's sockets
     #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]

@@ -1,6 +1,8 @@
 //! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
 
 use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use tracer_ebpf::mark;
 
@@ -39,10 +41,19 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
 
 /// Attaches. On a busy node that takes seconds, in which a start would not be seen.
 pub(super) async fn attach(args: &Attach) -> Result<Session, Failure> {
-    Say::plain().line("attaching; starts count from the next line on");
     let Attach { socket, bootstrap, backend } = args;
+    if may_attach(socket.0.as_deref()) {
+        Say::plain().line("attaching; starts count from the next line on");
+    }
     let options = Options { socket: socket.0.clone(), bootstrap: (*bootstrap).into(), backend: (*backend).into() };
     Ok(Session::attach(options).await?)
+}
+
+/// Whether nothing keeps podlapse from attaching that is known at once.
+fn may_attach(socket: Option<&Path>) -> bool {
+    let listens = |path: &Path| UnixStream::connect(path).is_ok();
+    let known = || probe::candidates().iter().any(|path| listens(path));
+    probe::missing_capabilities().is_empty() && socket.map_or_else(known, listens)
 }
 
 impl Kernel for Session {
@@ -102,11 +113,12 @@ where
             _ if plan.command.is_empty() => String::new(),
             _ => " while COMMAND ran".to_owned(),
         };
-        // What was said of those calls is why, not the node.
-        return Err(match summary.nameless {
-            true => Failure::NothingNamed(plan.what(), within),
-            false => Failure::NothingSeen(plan.what(), within),
-        });
+        let advice = match summary {
+            Summary { nameless: true, .. } => "the calls above have no name; restart their client, and it is read",
+            Summary { news: true, .. } => "see what was said of the runtime above, and `podlapse doctor`",
+            _ => "check that the pod is to run on this node, and `podlapse doctor`",
+        };
+        return Err(Failure::NothingSeen(plan.what(), within, advice));
     }
     let (chosen, over) = summary.chosen;
     let wanted = plan.selection().next.map_or(chosen, |next| next as usize);
@@ -143,6 +155,7 @@ mod tests {
     struct Idle {
         now: u64,
         marks: Vec<u32>,
+        news: Vec<String>,
     }
 
     impl Source for Idle {
@@ -158,6 +171,10 @@ mod tests {
 
         fn mark(&mut self, what: u32) {
             self.marks.push(what);
+        }
+
+        fn news(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.news)
         }
 
         async fn finish(&mut self) -> Vec<Record> {
@@ -180,9 +197,13 @@ mod tests {
     }
 
     fn outcome(line: &str) -> String {
+        outcome_of(line, Idle::default())
+    }
+
+    fn outcome_of(line: &str, kernel: Idle) -> String {
         let Arguments::Trace(args) = Cli::parse_from(line.split(' ')).command else { panic!("not a trace") };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let watched = runtime.block_on(watch(&Plan::from(&args), Idle::default()));
+        let watched = runtime.block_on(watch(&Plan::from(&args), kernel));
         watched.err().map_or_else(|| "done".to_owned(), |failure| failure.to_string())
     }
 
@@ -193,10 +214,21 @@ mod tests {
         what("podlapse trace --timeout 50ms", "pod start was seen within 50ms");
         what("podlapse trace --timeout 50ms --pod shop/web", "start of pod shop/web was seen within 50ms");
         what("podlapse trace -- true", "pod start was seen while COMMAND ran");
+        let silent = Idle { news: vec!["the runtime does not answer".to_owned()], ..Idle::default() };
+        assert_eq!(
+            outcome_of("podlapse trace --timeout 50ms", silent),
+            "no pod start was seen within 50ms: see what was said of the runtime above, and `podlapse doctor`"
+        );
         assert_eq!(
             outcome("podlapse trace -- /no/such"),
             "cannot run /no/such: No such file or directory (os error 2)"
         );
+    }
+
+    #[test]
+    fn attaching_is_not_said_where_nobody_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!may_attach(Some(&dir.path().join("absent.sock"))));
     }
 
     #[test]

@@ -60,10 +60,8 @@ enum Failure {
     Privileges(std::io::Error),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
-    #[error("no {0} was seen{1}: check that the pod is to run on this node, and `podlapse doctor`")]
-    NothingSeen(String, String),
-    #[error("no {0} was seen{1} among the calls that have a name: restart the client of the others, and it is read")]
-    NothingNamed(String, String),
+    #[error("no {0} was seen{1}: {2}")]
+    NothingSeen(String, String, &'static str),
     #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
     TimedOut { over: usize, wanted: usize, timeout: Span },
     #[error("the recording {} is incomplete: {}", .0.display(), .1)]

@@ -33,6 +33,10 @@ pub(super) async fn pods(args: &Pods) -> Result<Done, Failure> {
             }
             match &found {
                 Some((pods, of)) => write_detail(&mut text, pods, of, &tree),
+                None if listing.pods.is_empty() => {
+                    say.line(&nothing(args));
+                    Ok(())
+                }
                 None => write_table(&mut text, &listing.pods, &tree),
             }
         }
@@ -41,6 +45,14 @@ pub(super) async fn pods(args: &Pods) -> Result<Done, Failure> {
     write(&text)?;
     // What the others said is good, but it is not all that was asked for.
     if failed.is_empty() { Ok(Done) } else { Err(Failure::SomeSilent) }
+}
+
+/// What to say instead of an empty table.
+fn nothing(args: &Pods) -> String {
+    match args.bootstrap {
+        args::Bootstrap::Cri => "no pod exists here: the runtime lists none".to_owned(),
+        args::Bootstrap::Proc => "no pod runs here: no process below /proc is in a pod's cgroup".to_owned(),
+    }
 }
 
 fn bootstrap(args: &Pods) -> Bootstrap {

@@ -65,6 +65,8 @@ struct Read {
     payload: u64,
     /// Connections of which no more payload was wanted.
     muted: u64,
+    /// Lines for a person.
+    news: u64,
 }
 
 /// What may end a run besides its records.
@@ -101,6 +103,8 @@ pub(super) struct Summary {
     pub(super) chosen: (usize, usize),
     /// Calls of some clients could not be named.
     pub(super) nameless: bool,
+    /// Something was said besides the traces.
+    pub(super) news: bool,
     /// What ended the recording early.
     pub(super) recording_failed: Option<WriteError>,
 }
@@ -138,7 +142,7 @@ impl<'a> Run<'a> {
             }
         }
         if let Some(writer) = self.recording.take() {
-            let (records, Read { payload, muted }) = (writer.records(), self.read);
+            let (records, Read { payload, muted, .. }) = (writer.records(), self.read);
             self.recording_failed = writer.finish().err();
             let what = format!("{records} records, {payload} bytes off the runtime's sockets");
             self.say.line(&format!("recorded {what}; connections of other clients that were muted: {muted}"));
@@ -152,7 +156,7 @@ impl<'a> Run<'a> {
         let nameless = self.engine.nameless();
         nameless.iter().for_each(|client| self.say.line(client));
         let (taken, nameless, recording_failed) = (self.sink.taken(), !nameless.is_empty(), self.recording_failed);
-        Ok((ending, Summary { taken, chosen, nameless, recording_failed }))
+        Ok((ending, Summary { taken, chosen, nameless, news: self.read.news > 0, recording_failed }))
     }
 
     async fn until_it_ends<S: Source>(
@@ -178,6 +182,7 @@ impl<'a> Run<'a> {
                 self.read.muted += 1;
             }
             for text in source.news() {
+                self.read.news += 1;
                 self.sink.hide()?;
                 self.say.line(&text);
             }

@@ -64,8 +64,24 @@ impl FromStr for From {
         if let Ok(span) = text.parse() {
             return Ok(From::After(span));
         }
-        let time: jiff::Timestamp = text.parse().map_err(|_| HELP)?;
-        u64::try_from(time.as_nanosecond()).map(From::Wall).map_err(|_| HELP)
+        if text.strip_prefix('-').is_some_and(|rest| rest.parse::<Span>().is_ok()) {
+            return Err("the recording begins at 0s; nothing is before it");
+        }
+        let time: jiff::Timestamp = rfc3339(text).ok_or(HELP)?;
+        u64::try_from(time.as_nanosecond()).map(From::Wall).map_err(|_| "give a time after 1970")
+    }
+}
+
+/// RFC 3339 knows two things that jiff does not: `-00:00`, an offset that is not known, of a time in UTC; and digits of a
+/// second beyond the ninth.
+fn rfc3339(text: &str) -> Option<jiff::Timestamp> {
+    let utc = text.strip_suffix("-00:00").map(|time| format!("{time}Z"));
+    let text = utc.as_deref().unwrap_or(text);
+    let digits = |rest: &str| rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    match digits(rest) {
+        count @ 10.. => format!("{whole}.{}{}", &rest[..9], &rest[count..]).parse().ok(),
+        _ => text.parse().ok(),
     }
 }
 
@@ -112,6 +128,16 @@ mod tests {
         assert_eq!("90s".parse(), Ok(From::After("90s".parse().unwrap())));
         assert_eq!("2026-11-30T08:15:00Z".parse(), wall(1_796_026_500_000_000_000));
         assert_eq!("2026-11-30T09:15:00.5+01:00".parse(), wall(1_796_026_500_500_000_000));
+        for odd in [
+            "2026-11-30t08:15:00z",
+            "2026-11-30 08:15:00Z",
+            "2026-11-30T08:15:00-00:00",
+            "2026-11-30T08:15:00.000000000000Z",
+            "2026-11-30T23:59:00+15:44",
+        ] {
+            assert_eq!(odd.parse(), wall(1_796_026_500_000_000_000), "{odd}");
+        }
+        assert!("-5s".parse::<From>().unwrap_err().contains("begins at 0s"));
         for text in ["", "90", "yesterday", "2026-11-30", "2026-11-30T08:15:00", "1900-01-01T00:00:00Z"] {
             assert!(text.parse::<From>().is_err(), "{text:?}");
         }
