@@ -184,7 +184,7 @@ pub(super) struct Replay {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Which starts")]
     pub(super) from: Option<From>,
     /// One line a start instead of the traces: what the recording holds; of all starts, unless told which
-    #[arg(long, conflicts_with_all = ["output", "ascii"])]
+    #[arg(long, conflicts_with_all = ["output", "ascii", "min"])]
     pub(super) list: bool,
     #[command(flatten)]
     pub(super) show: Show,
@@ -320,6 +320,9 @@ pub(super) struct Show {
     /// Only ASCII in the waterfall, as always when stdout is not a terminal
     #[arg(long)]
     pub(super) ascii: bool,
+    /// Leave stages out of the waterfall that are shorter; how many is said. What failed or is open stays
+    #[arg(long, value_name = "DURATION")]
+    pub(super) min: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -471,7 +474,7 @@ pub(super) struct Doctor {
     /// Only the kernel: load and attach every hook, then detach; needs no runtime
     #[arg(long)]
     pub(super) hooks: bool,
-    /// The runtime's CRI socket: a path, or `auto`
+    /// The runtime's CRI socket: a path, or `auto`; with --hooks nobody is asked
     #[arg(long, value_name = "PATH", default_value = "auto", env = "PODLAPSE_SOCKET")]
     pub(super) socket: Socket,
     /// How bytes are to be read off the runtime's sockets

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use super::args::{Format, Show};
 use super::run::Sink;
+use super::values::Span;
 use crate::export::{Charset, Perfetto, StartLine, Tree, write_json, write_starts, write_tree};
 use crate::trace::Trace;
 
@@ -47,7 +48,7 @@ enum Style {
 impl Output {
     pub(super) fn new(show: &Show) -> Output {
         let style = match show.output {
-            Format::Tree => Style::Tree(tree(show.ascii)),
+            Format::Tree => Style::Tree(Tree { min_ns: show.min.map_or(0, Span::ns), ..tree(show.ascii) }),
             Format::Json => Style::Json,
             Format::Perfetto => Style::Perfetto(Perfetto::default()),
         };
@@ -142,5 +143,5 @@ pub(super) fn tree(ascii: bool) -> Tree {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let width = size.map(|(width, _)| usize::from(width.0)).or_else(columns).unwrap_or(WIDTH);
     let charset = if ascii || !terminal { Charset::Ascii } else { Charset::Unicode };
-    Tree { width, charset, colour: colour() }
+    Tree { width, charset, colour: colour(), min_ns: 0 }
 }

@@ -7,8 +7,8 @@ use super::time::{duration, rfc3339};
 use super::{Charset, grid};
 use crate::trace::{StartKind, Trace};
 
-/// What a narrow screen does without, in this order: the start's time, the containers.
-const SPARE: [Range<usize>; 2] = [0..1, 2..3];
+/// What a narrow screen does without, in this order: the UID, the reason, the start's time, the containers.
+const SPARE: [Range<usize>; 4] = [4..5, 3..4, 0..1, 2..3];
 
 /// Columns of text; the others are numbers and instants.
 const LEFT: usize = 3;
@@ -22,6 +22,8 @@ pub struct StartLine {
     start: String,
     total_ns: u64,
     containers: usize,
+    reason: String,
+    uid: String,
 }
 
 impl From<&Trace> for StartLine {
@@ -37,6 +39,8 @@ impl From<&Trace> for StartLine {
             start: trace.start_realtime.map_or_else(|| trace.start.0.to_string(), rfc3339),
             total_ns: trace.total_ns,
             containers: trace.containers.len(),
+            reason: trace.verdict.as_ref().map_or_else(|| "-".to_owned(), |verdict| verdict.reason.clone()),
+            uid: trace.pod.uid.as_ref().map_or_else(|| "?".to_owned(), |uid| uid.as_str().to_owned()),
         }
     }
 }
@@ -51,12 +55,13 @@ pub fn write_starts(
     width: Option<usize>,
     charset: Charset,
 ) -> io::Result<()> {
-    let heads = ["pod", "kind", "outcome", "start", "total", "containers"];
+    let heads = ["pod", "kind", "outcome", "start", "total", "containers", "reason", "uid"];
     let mut table: Vec<Vec<String>> = vec![heads.map(str::to_owned).to_vec()];
     table.extend(starts.iter().map(|start| {
-        let StartLine { pod, kind, outcome, start, total_ns, containers } = start;
+        let StartLine { pod, kind, outcome, start, total_ns, containers, reason, uid } = start;
         let [kind, outcome] = [*kind, *outcome].map(str::to_owned);
-        vec![charset.clean(pod), kind, outcome, start.clone(), duration(*total_ns), containers.to_string()]
+        let [pod, reason, uid] = [pod, reason, uid].map(|text| charset.clean(text));
+        vec![pod, kind, outcome, start.clone(), duration(*total_ns), containers.to_string(), reason, uid]
     }));
     for line in grid::lines(&table, LEFT, width, &SPARE, charset) {
         writeln!(out, "{line}")?;

@@ -15,7 +15,7 @@ fn json(trace: &Trace) -> String {
 
 fn tree(trace: &Trace, width: usize, charset: Charset, colour: bool) -> String {
     let mut out = Vec::new();
-    write_tree(&mut out, trace, &Tree { width, charset, colour }).unwrap();
+    write_tree(&mut out, trace, &Tree { width, charset, colour, min_ns: 0 }).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -320,4 +320,33 @@ fn colour_only_when_asked() {
         anstream::adapter::strip_str(&coloured).to_string().lines().next(),
         tree(&failed(), 80, Charset::Unicode, false).lines().next()
     );
+}
+
+/// Of what is short, what failed stays, and so do points and the stages above what stays; how many are hidden is said.
+#[test]
+fn without_what_is_short() {
+    let shown = |spans: Vec<crate::trace::Span>, min_ms: u64| {
+        let trace = Trace { spans, ..complete() };
+        let tree = Tree { width: 80, charset: Charset::Ascii, colour: false, min_ns: min_ms * 1_000_000 };
+        let mut out = Vec::new();
+        write_tree(&mut out, &trace, &tree).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let spans = vec![
+        span(1, 0, "sandbox", "long", 0, Some(100)),
+        span(2, 1, "sandbox.netns", "short", 0, Some(5)),
+        span(3, 0, "image.pull", "short-above", 100, Some(109)),
+        process(span(4, 3, "sandbox.cni", "short-and-failed", 100, Some(101)), 7, Some(1)),
+        span(5, 3, "sandbox.cni", "short-too", 101, Some(102)),
+        span(6, 0, "container.exec", "point", 110, Some(110)),
+        span(7, 0, "container.start", "open", 110, None),
+    ];
+    let names = ["long", "short ", "short-above", "short-and-failed", "short-too", "point", "open"];
+    let of = |text: &str| names.iter().filter(|name| text.contains(**name)).copied().collect::<Vec<_>>();
+    let all = shown(spans.clone(), 0);
+    assert_eq!(of(&all), names);
+    assert!(!all.contains("not shown"));
+    let some = shown(spans, 10);
+    assert_eq!(of(&some), ["long", "short-above", "short-and-failed", "point", "open"]);
+    assert!(some.contains("2 stages shorter than 10.00 ms not shown"), "{some}");
 }

@@ -251,7 +251,7 @@ mod tests {
             ..Pod::default()
         };
         let mut out = Vec::new();
-        write_table(&mut out, &[pod], &Tree { width: 80, charset: Charset::Ascii, colour: false }).unwrap();
+        write_table(&mut out, &[pod], &Tree { width: 80, charset: Charset::Ascii, colour: false, min_ns: 0 }).unwrap();
         assert!(out.iter().all(|byte| *byte == b'\n' || (0x20..0x7f).contains(byte)));
     }
 }

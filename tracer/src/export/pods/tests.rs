@@ -140,7 +140,7 @@ fn json_of_a_pod() {
 
 fn table(width: usize, colour: bool, want: Expect) {
     let mut out = Vec::new();
-    write_table(&mut out, &full().pods, &Tree { width, charset: Charset::Unicode, colour }).unwrap();
+    write_table(&mut out, &full().pods, &Tree { width, charset: Charset::Unicode, colour, min_ns: 0 }).unwrap();
     want.assert_eq(&String::from_utf8(out).unwrap().replace('\x1b', "^"));
 }
 
@@ -188,7 +188,7 @@ fn tables() {
 fn detail() {
     let listing = full();
     let mut out = Vec::new();
-    let tree = Tree { width: 90, charset: Charset::Ascii, colour: false };
+    let tree = Tree { width: 90, charset: Charset::Ascii, colour: false, min_ns: 0 };
     write_detail(&mut out, &listing.pods[1..], &Match { kind: Kind::Process, pid: Some(Tgid(102)) }, &tree).unwrap();
     expect![[r#"
         process 102  in a container

@@ -138,7 +138,7 @@ fn scale(at: u64, total: u64, width: usize, divide: fn(u128, u128) -> u128) -> u
     usize::try_from(column).unwrap_or(width).min(width)
 }
 
-fn failed(span: &Span) -> bool {
+pub(super) fn failed(span: &Span) -> bool {
     let call = span.call.as_ref().is_some_and(|call| call.code.is_some_and(|code| code != 0));
     call || span.process.as_ref().is_some_and(process_failed)
 }

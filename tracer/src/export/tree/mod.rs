@@ -11,7 +11,7 @@ use self::line::Columns;
 use super::Charset;
 use super::text::{flow, percent};
 use super::time::duration;
-use crate::trace::{Container, Outcome, StartKind, Trace};
+use crate::trace::{Container, Outcome, Span, StartKind, Trace};
 
 /// How a waterfall is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub struct Tree {
     pub charset: Charset,
     /// Whether it may use colour.
     pub colour: bool,
+    /// Shorter stages are left out.
+    pub min_ns: u64,
 }
 
 const HEAD: Style = Style::new().bold();
@@ -45,13 +47,18 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
     for line in flow(&head(trace, tree.charset), tree.width) {
         writeln!(out, "{}", tree.paint(HEAD, &line))?;
     }
-    let rows = order::rows(&trace.spans);
+    let (rows, hidden) = order::rows(&trace.spans, |span| span_is_short(span, tree.min_ns));
     let columns = Columns::new(&rows, &tree);
     if !rows.is_empty() {
         writeln!(out, "{}", tree.paint(FAINT, &columns.ruler(trace.total_ns)))?;
     }
     for row in &rows {
         columns.write(out, trace, row, &tree)?;
+    }
+    if hidden > 0 {
+        let stages = if hidden == 1 { "stage" } else { "stages" };
+        let line = format!("{hidden} {stages} shorter than {} not shown", duration(tree.min_ns));
+        writeln!(out, "{}", tree.paint(FAINT, &line))?;
     }
     for line in verdict(trace, &tree) {
         writeln!(out, "{}", tree.paint(BAD, &line))?;
@@ -66,6 +73,12 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// Over, not a point, not failed, and shorter than that.
+fn span_is_short(span: &Span, min_ns: u64) -> bool {
+    let length = span.end_ns.map(|end| end.saturating_sub(span.start_ns));
+    length.is_some_and(|length| (1..min_ns).contains(&length)) && !line::failed(span)
 }
 
 impl Tree {

@@ -11,8 +11,9 @@ pub(super) struct Row<'a> {
     pub(super) depth: usize,
 }
 
-/// Parents directly before their children, siblings by start. A span whose parent is not there is a root.
-pub(super) fn rows(spans: &[Span]) -> Vec<Row<'_>> {
+/// Parents directly before their children, siblings by start. A span whose parent is not there is a root. One that is to
+/// be hidden goes with all below it, unless one of those is not to be; the number of hidden ones.
+pub(super) fn rows(spans: &[Span], hide: impl Fn(&Span) -> bool) -> (Vec<Row<'_>>, usize) {
     let ids: HashSet<SpanId> = spans.iter().map(|span| span.id).collect();
     let mut children: HashMap<Option<SpanId>, Vec<&Span>> = HashMap::new();
     for span in spans {
@@ -30,5 +31,17 @@ pub(super) fn rows(spans: &[Span]) -> Vec<Row<'_>> {
         rows.push(Row { span, depth });
         open.extend(children.remove(&Some(span.id)).unwrap_or_default().into_iter().map(|s| (depth + 1, s)));
     }
-    rows
+    let all = rows.len();
+    // From the last one on: how deep the rows are that need the one before as their parent.
+    let mut needed = 0;
+    let mut shown = Vec::with_capacity(all);
+    for row in rows.into_iter().rev() {
+        if needed > row.depth || !hide(row.span) {
+            needed = row.depth;
+            shown.push(row);
+        }
+    }
+    shown.reverse();
+    let hidden = all - shown.len();
+    (shown, hidden)
 }
