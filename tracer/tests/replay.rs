@@ -91,6 +91,11 @@ fn a_line_a_start() {
         default/bad-node1  restart  failed   2026-01-01T00:01:03.222070587Z  65.24 ms           1  call_failed  cef03912b7cd83abeb691ec1bee54df1
     "#]]
     .assert_eq(&list(&[]).1);
+    let said = run(&["replay", text(&file), "--list"]).stderr;
+    expect_test::expect![[r#"
+        podlapse: the recording spans 114.5 s
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&said));
     // From the fourth start on, by either clock.
     let rest = list(&["--from", "30s"]).1;
     assert!(list(&[]).1.ends_with(rest.split_once('\n').unwrap().1) && rest.lines().count() == 3, "{rest}");

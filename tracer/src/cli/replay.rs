@@ -6,6 +6,7 @@ use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
+use crate::export::duration;
 use crate::recording::{Reader, Selection};
 
 pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
@@ -37,6 +38,9 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
             say.line(&error.to_string());
         }
         Ending::Failed(error) => return Err(error.into()),
+    }
+    if args.list {
+        say.line(&format!("the recording spans {}", duration(summary.span_ns)));
     }
     if summary.taken == 0 {
         let everything = args.from.is_none() && !args.starts.selects() && (args.all || args.list);

@@ -13,6 +13,7 @@ use super::select::Selector;
 use super::source::Source;
 use super::values::From;
 use crate::engine::{Config, Engine, Update};
+use crate::ids::MonotonicNs;
 use crate::record::{Event, Record};
 use crate::recording::{Selection, WriteError, Writer};
 use crate::trace::Trace;
@@ -67,6 +68,8 @@ struct Read {
     muted: u64,
     /// Lines for a person.
     news: u64,
+    /// First and last record.
+    times: Option<(MonotonicNs, MonotonicNs)>,
 }
 
 /// What may end a run besides its records.
@@ -105,6 +108,8 @@ pub(super) struct Summary {
     pub(super) nameless: bool,
     /// Something was said besides the traces.
     pub(super) news: bool,
+    /// From the first record to the last.
+    pub(super) span_ns: u64,
     /// What ended the recording early.
     pub(super) recording_failed: Option<WriteError>,
 }
@@ -155,8 +160,9 @@ impl<'a> Run<'a> {
         self.sink.end()?;
         let nameless = self.engine.nameless();
         nameless.iter().for_each(|client| self.say.line(client));
+        let (news, span_ns) = (self.read.news > 0, self.read.times.map_or(0, |(first, last)| last.since(first)));
         let (taken, nameless, recording_failed) = (self.sink.taken(), !nameless.is_empty(), self.recording_failed);
-        Ok((ending, Summary { taken, chosen, nameless, news: self.read.news > 0, recording_failed }))
+        Ok((ending, Summary { taken, chosen, nameless, news, span_ns, recording_failed }))
     }
 
     async fn until_it_ends<S: Source>(
@@ -215,6 +221,8 @@ impl<'a> Run<'a> {
             self.say.line(&error.to_string());
             (self.recording, self.recording_failed) = (None, Some(error));
         }
+        let (first, last) = self.read.times.unwrap_or((record.at, record.at));
+        self.read.times = Some((first, last.max(record.at)));
         self.selector.record(&record);
         self.selector.ripen(|id| self.engine.final_at(id));
         self.engine.feed(&record, &mut self.updates);

@@ -17,6 +17,7 @@ pub(super) async fn doctor(args: &Doctor) -> Result<Done, Failure> {
     checks.extend(kernel::checks(Path::new("/")));
     if !args.hooks {
         checks.push(runtime::check(args.socket.0.as_deref()).await);
+        checks.extend(runtime::late_attach(args.socket.0.as_deref()));
     }
     let hooks = hooks(args.backend.into(), &mut checks);
     let report = Report { checks, hooks };

@@ -1,7 +1,11 @@
 //! Whether a container runtime answers: one CRI `Version` call, as kubelet makes it.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::report::Check;
 use crate::probe::{self, VersionError};
@@ -19,6 +23,27 @@ pub(super) async fn check(socket: Option<&Path>) -> Check {
             Check::bad(NAME, looked, "start the runtime, or name its socket with --socket PATH")
         }
     }
+}
+
+/// Whether connections from before podlapse can be read: their descriptors are looked at in the runtime's process.
+pub(super) fn late_attach(socket: Option<&Path>) -> Option<Check> {
+    const NAME: &str = "late attach";
+    let known = || probe::candidates().into_iter().find_map(|path| UnixStream::connect(path).ok());
+    let stream = socket.map_or_else(known, |path| UnixStream::connect(path).ok())?;
+    let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
+    // Any number: whether it is permitted is asked before whether it is open (kernel/pid.c, __pidfd_fget).
+    let look = || pidfd_getfd(pidfd_open(pid, PidfdFlags::empty())?, 0, PidfdGetfdFlags::empty());
+    Some(match look() {
+        Ok(_) | Err(Errno::BADF) => Check::ok(
+            NAME,
+            format!("connections to process {pid} that are open already are read; Go clients' calls get their names"),
+        ),
+        Err(error) => Check::bad(
+            NAME,
+            format!("the descriptors of process {pid} cannot be looked at (pidfd_getfd: {error})"),
+            "run podlapse as root on the host, or with CAP_SYS_PTRACE",
+        ),
+    })
 }
 
 async fn ask(path: PathBuf) -> Check {
@@ -63,6 +88,16 @@ mod tests {
         let plain = dir.path().join("plain");
         std::fs::write(&plain, "").unwrap();
         assert!(advice(&plain).await.starts_with("nobody listens there"));
+    }
+
+    #[test]
+    fn what_is_open_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.sock");
+        assert_eq!(late_attach(Some(&path)), None, "nobody listens");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // A process may look at its own descriptors.
+        assert_eq!(late_attach(Some(&path)).map(|check| check.level), Some(Level::Ok));
     }
 
     #[tokio::test]
