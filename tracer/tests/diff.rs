@@ -121,7 +121,7 @@ fn files_that_hold_no_trace() {
         }
     }
     let one = run(&["diff", text(&good)], b"");
-    assert!(String::from_utf8_lossy(&one.stderr).contains("holds 1 traces, not 2"));
+    assert!(String::from_utf8_lossy(&one.stderr).contains("holds 1 trace, not 2: name a second file"));
     let absent = run(&["diff", "/no/such", text(&good)], b"");
     assert!(String::from_utf8_lossy(&absent.stderr).contains("cannot read /no/such: No such file"));
 }

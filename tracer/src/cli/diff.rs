@@ -28,8 +28,19 @@ pub(super) enum DiffError {
     Broken(PathBuf, serde_json::Error),
     #[error("{} holds no trace; write one with `podlapse replay RECORDING -o json`", .0.display())]
     Nothing(PathBuf),
-    #[error("{} holds {} traces, not {}: leave one line for each of the two, as with `sed -n 2p`", .0.display(), .1, .2)]
+    #[error("{} holds {}, not {}: {}", .0.display(), traces_in_words(*.1), .2, count_advice(*.1, *.2))]
     Count(PathBuf, usize, usize),
+}
+
+fn traces_in_words(count: usize) -> String {
+    format!("{count} trace{}", if count == 1 { "" } else { "s" })
+}
+
+fn count_advice(count: usize, wanted: usize) -> &'static str {
+    match count < wanted {
+        true => "name a second file",
+        false => "leave one line for each of the two, as with `sed -n 2p`",
+    }
 }
 
 /// What is read of a trace.
