@@ -91,7 +91,7 @@ impl Calls {
         match event {
             CallEvent::Start(start) => self.start(start),
             CallEvent::Request { key, fields, .. } => self.request(key, &fields),
-            CallEvent::Response { .. } | CallEvent::Undecoded { .. } => {}
+            CallEvent::Response { .. } | CallEvent::Unasked { .. } | CallEvent::Undecoded { .. } => {}
             CallEvent::End { key, at, .. } => {
                 if let Some(call) = self.of(key) {
                     call.end = Some(at.0);

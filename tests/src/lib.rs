@@ -9,6 +9,7 @@ pub mod calls;
 pub mod cgroup;
 pub mod churn;
 pub mod cri;
+pub mod hold;
 pub mod hpack;
 pub mod image;
 pub mod kubelet;

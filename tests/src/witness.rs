@@ -43,12 +43,7 @@ impl Witness {
         let [(_, real), ..] = tools.runtime_handlers();
         let runc = witness.script(&real, "$*")?;
 
-        let config = node.dir().join("containerd.toml");
-        let quoted = |path: &Path| format!("\"{}\"", path.display());
-        let text = fs::read_to_string(&config)?;
-        let text = text.replace(&quoted(&tools.cni()), &quoted(witness.folder.path()));
-        fs::write(&config, text.replace(&quoted(&real), &quoted(&runc)))?;
-        node.restart_containerd()?;
+        run_instead(node, &[(&tools.cni(), witness.folder.path()), (&real, &runc)])?;
         Ok(witness)
     }
 
@@ -70,6 +65,19 @@ impl Witness {
         let log = fs::read_to_string(self.log()).context("no plugin and no runtime was run")?;
         log.lines().filter_map(|line| seen(line).transpose()).collect()
     }
+}
+
+/// Containerd is to use other paths than those in its configuration, from a restart on.
+pub(crate) fn run_instead(node: &mut Node, paths: &[(&Path, &Path)]) -> Result<()> {
+    let config = node.dir().join("containerd.toml");
+    let quoted = |path: &Path| format!("\"{}\"", path.display());
+    let mut text = fs::read_to_string(&config)?;
+    for (real, own) in paths {
+        text = text.replace(&quoted(real), &quoted(own));
+    }
+    fs::write(&config, text)?;
+    node.restart_containerd()?;
+    Ok(())
 }
 
 fn seen(line: &str) -> Result<Option<Seen>> {

@@ -519,8 +519,8 @@ pub struct Process {
     pub argv_len: u32,
     /// Length of the cgroup path.
     pub cgroup_len: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// Length of what follows of a helper of the runtime: its start (u64) and its `CNI_*` variables; 0 for others.
+    pub helper_len: u32,
 }
 const _: () = assert!(size_of::<Process>() == 72);
 

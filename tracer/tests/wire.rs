@@ -130,6 +130,7 @@ fn show(events: &[CallEvent]) -> String {
             CallEvent::End { key, at, ending } => format!("{} {} end {ending:?}", at.0, key.stream),
             CallEvent::Named(named) => format!("named {named:?}"),
             CallEvent::Unnamed(unnamed) => format!("unnamed {unnamed:?}"),
+            CallEvent::Unasked { key, at, ending } => format!("{} {} unasked {ending:?}", at.0, key.stream),
             CallEvent::Undecoded { conn, at, bytes } => format!("{} {conn} undecoded {bytes}", at.0),
         };
         out.push_str(&line);
@@ -725,7 +726,10 @@ proptest! {
                 CallEvent::Start(start) => prop_assert!(open.insert(start.key), "started twice: {:?}", start.key),
                 CallEvent::Request { key, .. } | CallEvent::Response { key, .. } => prop_assert!(open.contains(key)),
                 CallEvent::End { key, .. } => prop_assert!(open.remove(key), "ended twice: {key:?}"),
-                CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
+                CallEvent::Named(_)
+                | CallEvent::Unnamed(_)
+                | CallEvent::Unasked { .. }
+                | CallEvent::Undecoded { .. } => {}
             }
         }
         let redacted = redact(&records);

@@ -124,5 +124,6 @@ fn kubelet() -> Event {
         exe: "/usr/bin/kubelet".into(),
         argv: vec!["kubelet".into()],
         cgroup: String::new(),
+        helper: None,
     })
 }

@@ -92,6 +92,7 @@ impl Score {
             CallEvent::Request { .. }
             | CallEvent::Response { .. }
             | CallEvent::Unnamed(_)
+            | CallEvent::Unasked { .. }
             | CallEvent::Undecoded { .. } => {}
         }
     }

@@ -165,6 +165,15 @@ pub enum CallEvent {
         /// How.
         ending: Ending,
     },
+    /// A call is over whose request came before its connection was watched.
+    Unasked {
+        /// Call.
+        key: CallKey,
+        /// Entry of the write that carried the end.
+        at: MonotonicNs,
+        /// How.
+        ending: Ending,
+    },
     /// An opaque call's name was found out.
     Named(Box<Named>),
     /// An opaque call ended without one.

@@ -51,7 +51,10 @@ impl Pulls {
                 named.request.iter().for_each(|(_, fields)| self.request(key, fields));
                 named.end.iter().for_each(|(at, _)| self.end(key, *at));
             }
-            CallEvent::Response { .. } | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
+            CallEvent::Response { .. }
+            | CallEvent::Unasked { .. }
+            | CallEvent::Unnamed(_)
+            | CallEvent::Undecoded { .. } => {}
         }
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Call {
     /// What the command of an ExecSync came to.
     pub(super) exit_code: Option<u64>,
     pub(super) replied: bool,
+    /// Its request came before podlapse: it began at that time or earlier.
+    pub(super) before: bool,
     pub(super) end: Option<(MonotonicNs, Ending)>,
 }
 
@@ -263,9 +265,10 @@ impl Start {
         self.is_unfounded(units) && self.calls.iter().all(|call| call.end.is_some())
     }
 
-    /// Whether its beginning was seen, and no container of that name.
+    /// Whether its sandbox was made since podlapse came, and no container of that name.
     pub(super) fn is_first(&self, name: Option<&str>) -> bool {
-        !self.partial && self.containers.iter().all(|container| container.name.as_deref() != name)
+        (!self.partial || self.has(Method::RunPodSandbox))
+            && self.containers.iter().all(|container| container.name.as_deref() != name)
     }
 
     /// The units that are known to be its own.

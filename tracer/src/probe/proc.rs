@@ -56,6 +56,20 @@ impl Proc {
         Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
     }
 
+    /// When it was created, in nanoseconds of the boot's clock (CLOCK_BOOTTIME); the kernel says it in ticks.
+    pub(crate) fn started(&self, pid: u32) -> Option<u64> {
+        let ticks: u64 = self.stat(pid)?.get(19)?.parse().ok()?;
+        Some(ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+    }
+
+    /// The variables of its environment whose names begin with `CNI_`; nothing else of it is kept.
+    pub(crate) fn cni(&self, pid: u32) -> Vec<(String, String)> {
+        let raw = fs::read(self.file(pid, "environ")).unwrap_or_default();
+        let named = raw.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"CNI_"));
+        let pairs = named.filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
     /// Arguments.
     pub(crate) fn argv(&self, pid: u32) -> Vec<String> {
         let raw = fs::read(self.file(pid, "cmdline")).unwrap_or_default();
@@ -150,8 +164,10 @@ mod tests {
         let dir = root.path().join("42");
         fs::create_dir_all(dir.join("ns")).unwrap();
         fs::create_dir_all(dir.join("fd")).unwrap();
-        fs::write(dir.join("stat"), b"42 (a) \xff) S 7 42 42 0").unwrap();
+        let stat = b"42 (a) \xff) S 7 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0";
+        fs::write(dir.join("stat"), stat).unwrap();
         fs::write(dir.join("cmdline"), b"runc\0create\0\0").unwrap();
+        fs::write(dir.join("environ"), b"TOKEN=s3cret\0CNI_COMMAND=ADD\0CNI_ARGS=A=1;B=2\0XCNI_=no\0CNI_\0").unwrap();
         fs::write(dir.join("cgroup"), "12:cpu,cpuacct:/a\n3:pids:/b\n0::/\n").unwrap();
         symlink("/usr/sbin/runc", dir.join("exe")).unwrap();
         symlink("mnt:[4026531840]", dir.join("ns/mnt")).unwrap();
@@ -160,6 +176,9 @@ mod tests {
         let proc = Proc::at(root.path());
         assert_eq!(proc.parents(), [(42, 7)].into());
         assert_eq!(proc.argv(42), ["runc", "create", ""]);
+        assert_eq!(proc.started(42), Some(47_110_000_000));
+        let cni = [("CNI_COMMAND", "ADD"), ("CNI_ARGS", "A=1;B=2")];
+        assert_eq!(proc.cni(42), cni.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(proc.exe(42), "/usr/sbin/runc");
         assert_eq!(proc.cgroup(42), "/b");
         assert_eq!(proc.namespaces(42).mnt, 4026531840);
@@ -168,5 +187,6 @@ mod tests {
         assert_eq!(proc.socket(42, 0), None);
         assert!(proc.sockets(43).is_err());
         assert_eq!(proc.argv(43), [""; 0]);
+        assert!(proc.started(43).is_none() && proc.cni(43).is_empty());
     }
 }

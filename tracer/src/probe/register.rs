@@ -4,7 +4,7 @@
 //! The programs know processes by the kernel's own pids. They are asked for (see `tracer-ebpf/src/finder.rs`) by a
 //! pidfd, so this works from any pid namespace that sees the runtime.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use super::loader::{self, Loaded, Plain};
 use super::proc::Proc;
 use super::sockets::{self, Found, Kind, Listener};
 use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
-use crate::record::{Event, Process, Record, Role, Socket, SocketOp, socket_name};
+use crate::record::{Event, Helper, Process, Record, Role, Socket, SocketOp, socket_name};
 
 /// Keeps an entry that the programs made meanwhile.
 const NO_EXIST: u64 = 1;
@@ -55,7 +55,7 @@ pub(crate) fn myself(loaded: &mut Loaded, proc: &Proc, at: MonotonicNs) -> Resul
     let pid = std::process::id();
     kernel_tgid(loaded, sockets::pidfd(pid)?.as_fd(), pid, role::SELF)?;
     manager(loaded)?;
-    Ok(process(proc, at, pid, Role::Myself))
+    Ok(process(proc, at, pid, Role::Myself, false))
 }
 
 /// With the systemd driver PID 1 makes the cgroups of pods and containers and sets their limits.
@@ -85,7 +85,7 @@ pub(crate) fn runtime(
     let mut watched = loader::array::<u32>(&mut loaded.ebpf, map::RUNTIME)?;
     watched.set(0, tgid, 0).map_err(|source| ProbeError::Map { name: map::RUNTIME, source })?;
     forget_others(loaded, tgid)?;
-    let mut records = vec![process(proc, at, pid, Role::Runtime)];
+    let mut records = vec![process(proc, at, pid, Role::Runtime, false)];
     let mut followed = HashSet::from([pid]);
     for (pid, role) in others(proc, pid, mnt) {
         // One that has ended meanwhile is no loss.
@@ -101,7 +101,7 @@ pub(crate) fn runtime(
         followed.insert(pid);
         // One that the programs follow already has been told: at its clone, or beside a runtime before this one.
         if track(loaded, tgid, entry)? {
-            records.push(process(proc, at, pid, role));
+            records.push(process(proc, at, pid, role, !container));
         }
     }
     let runtime = Runtime { pid, tgid, pidfd, name };
@@ -228,7 +228,7 @@ fn sun_path(name: &[u8], len: u32) -> Option<shared::Path> {
 }
 
 /// Descendants of the runtime, shims of its mount namespace (their parent is gone), and what runs below them. A
-/// container's first process is taken, its children are not.
+/// container's first process is taken, its children are not. Parents come before their children.
 fn others(proc: &Proc, runtime: u32, mnt: u32) -> Vec<(u32, Role)> {
     let parents = proc.parents();
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -237,20 +237,20 @@ fn others(proc: &Proc, runtime: u32, mnt: u32) -> Vec<(u32, Role)> {
     }
     let is_a_shim =
         |pid: u32| proc.argv(pid).first().is_some_and(|word| is_shim(word)) && proc.namespaces(pid).mnt == mnt;
-    let mut queue: Vec<(u32, Role)> = children.get(&runtime).into_iter().flatten().map(|p| (*p, Role::Other)).collect();
-    queue.extend(parents.keys().copied().filter(|pid| is_a_shim(*pid)).map(|pid| (pid, Role::Shim)));
-    let mut found: HashMap<u32, Role> = HashMap::new();
-    while let Some((pid, role)) = queue.pop() {
-        let role = if role == Role::Shim || is_a_shim(pid) { Role::Shim } else { Role::Other };
-        if pid == runtime || pid == std::process::id() || found.insert(pid, role).is_some() {
+    let mut queue: VecDeque<u32> = children.get(&runtime).into_iter().flatten().copied().collect();
+    queue.extend(parents.keys().copied().filter(|pid| is_a_shim(*pid)));
+    queue.make_contiguous().sort_unstable();
+    let mut known = HashSet::from([runtime, std::process::id()]);
+    let mut found = Vec::new();
+    while let Some(pid) = queue.pop_front() {
+        if !known.insert(pid) {
             continue;
         }
+        found.push((pid, if is_a_shim(pid) { Role::Shim } else { Role::Other }));
         if proc.namespaces(pid).mnt == mnt {
-            queue.extend(children.get(&pid).into_iter().flatten().map(|child| (*child, Role::Other)));
+            queue.extend(children.get(&pid).into_iter().flatten());
         }
     }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_unstable_by_key(|(pid, _)| *pid);
     found
 }
 
@@ -347,15 +347,23 @@ fn is_exist(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-fn process(proc: &Proc, at: MonotonicNs, pid: u32, role: Role) -> Record {
+/// `helper`: it is in the runtime's own mount namespace, and works for it.
+fn process(proc: &Proc, at: MonotonicNs, pid: u32, role: Role, helper: bool) -> Record {
     let namespaces = proc.namespaces(pid);
     let mut argv = proc.argv(pid);
-    if role == Role::Myself || role == Role::Other {
+    // The OCI runtime's init is in the container already, and waits there for its start.
+    let works = helper || (role == Role::Other && argv.get(1..) == Some(&["init".to_owned()]));
+    if role == Role::Myself || (role == Role::Other && !works) {
         // A container's arguments may hold secrets, and podlapse's own say nothing about a start.
         argv.truncate(1);
     }
+    let started = proc.started(pid).filter(|_| works && !argv.is_empty());
+    let helper = started.map(|started| Helper {
+        started: MonotonicNs(started.saturating_sub(super::session::suspended())),
+        cni: if helper { proc.cni(pid) } else { Vec::new() },
+    });
     let parent = Tgid(proc.parent(pid).unwrap_or(0));
-    let event = Process { namespaces, parent, role, exe: proc.exe(pid), argv, cgroup: proc.cgroup(pid) };
+    let event = Process { namespaces, parent, role, exe: proc.exe(pid), argv, cgroup: proc.cgroup(pid), helper };
     record(at, pid, Event::Process(event))
 }
 

@@ -394,6 +394,11 @@ pub(crate) fn now() -> MonotonicNs {
     MonotonicNs(read(ClockId::Monotonic))
 }
 
+/// How long the machine was suspended since its boot: the kernel's clock stood still.
+pub(super) fn suspended() -> u64 {
+    read(ClockId::Boottime).saturating_sub(now().0)
+}
+
 fn read(clock: ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

@@ -5,8 +5,8 @@ use core::net::Ipv6Addr;
 use tracer_ebpf as abi;
 
 use super::{
-    Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Listed, Listen, Namespaces, NewTask,
-    Process, Record, Role, Socket, SocketOp, Sys, Syscall,
+    Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Helper, Listed, Listen, Namespaces,
+    NewTask, Process, Record, Role, Socket, SocketOp, Sys, Syscall,
 };
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -261,11 +261,19 @@ fn process(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     let exe_len = r.u32("exe_len")?;
     let argv_len = r.u32("argv_len")?;
     let cgroup_len = r.u32("cgroup_len")?;
-    r.u32("reserved")?;
+    let helper_len = r.u32("helper_len")?;
     let exe = text(r.take(exe_len, "exe")?);
     let argv = strings(r.take(argv_len, "argv")?).collect();
     let cgroup = text(r.take(cgroup_len, "cgroup")?);
-    Ok(Event::Process(Process { namespaces, parent, role, exe, argv, cgroup }))
+    let helper = match r.take(helper_len, "helper")? {
+        [] => None,
+        bytes => Some(helper(&mut Reader(bytes))?),
+    };
+    Ok(Event::Process(Process { namespaces, parent, role, exe, argv, cgroup, helper }))
+}
+
+fn helper(r: &mut Reader<'_>) -> Result<Helper, DecodeError> {
+    Ok(Helper { started: MonotonicNs(r.u64("started")?), cni: pairs(r.0) })
 }
 
 pub(super) fn text(bytes: &[u8]) -> String {

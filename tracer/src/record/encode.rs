@@ -233,12 +233,15 @@ fn process(e: &Process, w: &mut Writer<'_>) {
         Role::Myself => abi::role::SELF,
     });
     let argv = terminated(e.argv.iter().map(String::as_str));
-    for len in [e.exe.len(), argv.len(), e.cgroup.len(), 0] {
+    let helper = e.helper.as_ref().map(|it| [&it.started.0.to_le_bytes()[..], &joined_pairs(&it.cni)].concat());
+    let helper = helper.unwrap_or_default();
+    for len in [e.exe.len(), argv.len(), e.cgroup.len(), helper.len()] {
         w.u32(length(len));
     }
     w.bytes(e.exe.as_bytes());
     w.bytes(&argv);
     w.bytes(e.cgroup.as_bytes());
+    w.bytes(&helper);
 }
 
 fn terminated<'a>(strings: impl IntoIterator<Item = &'a str>) -> Vec<u8> {

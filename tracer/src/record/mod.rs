@@ -426,4 +426,15 @@ pub struct Process {
     pub argv: Vec<String>,
     /// Cgroup path.
     pub cgroup: String,
+    /// What is known besides of one that works for the runtime, in the runtime's mount namespace.
+    pub helper: Option<Helper>,
+}
+
+/// A process that works for the runtime: a CNI plugin, a shim's starter, the OCI runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Helper {
+    /// When it was created, to a hundredth of a second (proc_pid_stat(5), field 22).
+    pub started: MonotonicNs,
+    /// `CNI_*` variables.
+    pub cni: Vec<(String, String)>,
 }

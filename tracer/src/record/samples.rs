@@ -91,6 +91,19 @@ pub(crate) fn samples() -> Vec<Record> {
             exe: "/usr/bin/containerd".into(),
             argv: vec!["containerd".into(), "--log-level".into(), "debug".into()],
             cgroup: "/system.slice/containerd.service".into(),
+            helper: None,
+        }),
+        Event::Process(Process {
+            namespaces: Namespaces { net: 4_026_531_840, ..Namespaces::default() },
+            parent: Tgid(1),
+            role: Role::Other,
+            exe: "/opt/cni/bin/bridge".into(),
+            argv: vec!["/opt/cni/bin/bridge".into()],
+            cgroup: "/system.slice/containerd.service".into(),
+            helper: Some(Helper {
+                started: MonotonicNs(4_711_230_000_000),
+                cni: vec![("CNI_COMMAND".into(), "ADD".into()), ("CNI_ARGS".into(), "K8S_POD_NAME=a;B=c".into())],
+            }),
         }),
         Event::Mark(abi::mark::ATTACHED),
         listed(Listing::Sandbox(ListedSandbox {
@@ -239,7 +252,8 @@ fn any_user_space() -> impl Strategy<Value = Event> {
     });
     let process = (namespaces(), any::<u32>(), ".{0,20}", vec(word(), 0..4), ".{0,20}").prop_map(
         |(namespaces, parent, exe, argv, cgroup)| {
-            Event::Process(Process { namespaces, parent: Tgid(parent), role: Role::Shim, exe, argv, cgroup })
+            let helper = None;
+            Event::Process(Process { namespaces, parent: Tgid(parent), role: Role::Shim, exe, argv, cgroup, helper })
         },
     );
     prop_oneof![

@@ -180,7 +180,7 @@ pub(crate) fn calls(events: &[CallEvent]) -> Vec<(Call, MethodSource)> {
                 let (call, _) = &calls[index[key]];
                 assert_eq!(call.end, None, "no message after the end: {key:?}");
             }
-            CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Undecoded { .. } => {}
+            CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Unasked { .. } | CallEvent::Undecoded { .. } => {}
         }
     }
     calls

@@ -26,7 +26,7 @@ impl Infer {
             CallEvent::Response { key, at, fields } => self.replied(*key, *at, fields, out),
             CallEvent::End { key, at, ending } => self.ended(*key, *at, ending, out),
             CallEvent::Undecoded { at, .. } => self.lost = self.lost.max(*at),
-            CallEvent::Named(_) | CallEvent::Unnamed(_) => {}
+            CallEvent::Named(_) | CallEvent::Unnamed(_) | CallEvent::Unasked { .. } => {}
         }
     }
 

@@ -28,6 +28,7 @@ impl Lifecycle {
             _ => self.begin_in(call.at, &sandbox, fields),
         };
         let start = self.starts.get_mut(&key)?;
+        start.asked_on(call.key.conn);
         // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
         let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
         if let Some(open) = start.calls.iter_mut().find(creating) {

@@ -1,5 +1,6 @@
 //! Call events to starts: which pod a call is of, and what its messages tell.
 
+mod before;
 mod containers;
 mod execs;
 mod held;
@@ -77,6 +78,10 @@ impl Lifecycle {
             CallEvent::End { key, at, ending } => {
                 self.advance(*at, updates);
                 self.call_end(*key, *at, ending);
+            }
+            CallEvent::Unasked { key, at, ending } => {
+                self.advance(*at, updates);
+                self.unasked(*key, *at, ending);
             }
             CallEvent::Named(named) => self.named(named, updates),
             CallEvent::Unnamed(unnamed) => {
@@ -157,7 +162,10 @@ impl Lifecycle {
         };
         let key = match begun {
             Some(key) => self.begin_earlier(key, call.at, pod),
-            None => self.begin(call.at, pod),
+            None => {
+                pod.uid.iter().for_each(|uid| self.given_up(call.at, uid));
+                self.begin(call.at, pod)
+            }
         };
         self.join(key, Method::RunPodSandbox, call, None, None)
     }
@@ -237,6 +245,7 @@ fn new_call(method: Method, start: CallStart, container: Option<usize>, image: O
         image_ref: None,
         exit_code: None,
         replied: false,
+        before: false,
         end: None,
     }
 }

@@ -51,7 +51,7 @@ impl Lifecycle {
             Event::Clock { realtime } => self.clock = Some((at, *realtime)),
             Event::Lost { counter, count } => self.lost(*counter, *count),
             Event::Node(pairs) => self.node(pairs),
-            Event::Process(process) => self.found(tgid, process),
+            Event::Process(process) => self.found(at, tgid, process),
             Event::Listed(listed) => self.listed(at, listed),
             Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
         }
@@ -73,7 +73,7 @@ impl Lifecycle {
         }
     }
 
-    fn exec(&mut self, at: MonotonicNs, tgid: Tgid, exec: &Exec) {
+    pub(super) fn exec(&mut self, at: MonotonicNs, tgid: Tgid, exec: &Exec) {
         let process = self.processes.adopt(tgid, exec.parent);
         let (kind, unit) = (process.kind.clone(), process.unit);
         if kind == Kind::Contained {
@@ -164,7 +164,7 @@ impl Lifecycle {
     }
 
     /// Makes or extends the run of a process that its unit should remember.
-    fn remember(&mut self, tgid: Tgid, exec: Option<(MonotonicNs, &Exec)>) {
+    pub(super) fn remember(&mut self, tgid: Tgid, exec: Option<(MonotonicNs, &Exec)>) {
         let Some(process) = self.processes.get_mut(tgid) else { return };
         if matches!(process.kind, Kind::Aside | Kind::Contained | Kind::Other) {
             return;

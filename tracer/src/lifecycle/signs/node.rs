@@ -1,11 +1,11 @@
 //! What user space says: the node, losses, processes found at attach.
 
 use super::super::Lifecycle;
-use super::super::argv::{OciAction, Program, ShimAction, basename, classify};
+use super::super::argv::{OciAction, Program, ShimAction, basename, classify, program};
 use super::super::cgroup::{PathIds, cgroup_ids};
-use super::super::unit::Kind;
-use crate::ids::{ContainerId, Tgid};
-use crate::record::{Process, Role};
+use super::super::unit::{Created, Kind};
+use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid};
+use crate::record::{Exec, Helper, Process, Role};
 
 impl Lifecycle {
     pub(super) fn lost(&mut self, counter: u32, count: u64) {
@@ -44,8 +44,13 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn found(&mut self, tgid: Tgid, found: &Process) {
+    pub(super) fn found(&mut self, at: MonotonicNs, tgid: Tgid, found: &Process) {
         self.processes.remove(tgid);
+        if let Some(helper) = &found.helper
+            && self.helper_found(at, tgid, found, helper)
+        {
+            return;
+        }
         let (kind, id): (Kind, Option<ContainerId>) = match (found.role, classify(&found.argv)) {
             (Role::Runtime | Role::Myself, _) => (Kind::Other, None),
             (_, Program::Shim { action: ShimAction::Daemon, id }) => (Kind::ShimDaemon, Some(id)),
@@ -69,5 +74,51 @@ impl Lifecycle {
         let process = self.processes.adopt(tgid, found.parent);
         process.name = unit.is_none().then(|| basename(&found.exe).into());
         (process.role, process.kind, process.unit) = (found.role, kind, unit);
+    }
+
+    /// What works for the runtime already is taken as if its clone and its exec had been seen; false: it is told apart
+    /// by more than those. Of what began before podlapse came, the calls did, too.
+    fn helper_found(&mut self, at: MonotonicNs, tgid: Tgid, found: &Process, helper: &Helper) -> bool {
+        // A plugin is called by its path, which need not be the executable's own; a script's is the last word.
+        let path = helper.cni.iter().find(|(name, _)| name == "CNI_PATH").map_or("", |(_, path)| path);
+        let installed =
+            |word: &&String| word.rsplit_once('/').is_some_and(|(folder, _)| path.split(':').any(|it| it == folder));
+        let script = found.argv.last().filter(|_| found.argv.len() <= 3).filter(installed);
+        let first = found.argv.first().filter(|word| word.starts_with('/'));
+        let filename = script.or(first).unwrap_or(&found.exe);
+        let exec = Exec {
+            parent: found.parent,
+            cgroup: CgroupId(0),
+            namespaces: found.namespaces,
+            container: false,
+            incomplete: false,
+            comm: basename(&found.exe).to_owned(),
+            oom_score_adj: 0,
+            filename: filename.clone(),
+            argv: found.argv.clone(),
+            cni: helper.cni.clone(),
+        };
+        let at = helper.started.min(at);
+        let created = Some(Created { at, clone_flags: 0, cgroup: CgroupId(0) });
+        match program(&exec) {
+            Program::Shim { action: ShimAction::Daemon, .. } | Program::Conmon { .. } => return false,
+            Program::Init => {
+                let container = cgroup_ids(&found.cgroup).container.map(|id| self.units.of(&id));
+                let process = self.processes.adopt(tgid, found.parent);
+                let Some(unit) = container.or(process.unit) else { return false };
+                (process.kind, process.unit, process.created) = (Kind::Init, Some(unit), created);
+                self.remember(tgid, None);
+            }
+            program => {
+                self.processes.adopt(tgid, found.parent).created = created;
+                self.exec(at, tgid, &exec);
+                if let Program::Cni(cni) = program
+                    && cni.command == "ADD"
+                {
+                    self.sandbox_asked_before(&cni.container);
+                }
+            }
+        }
+        true
     }
 }

@@ -10,7 +10,9 @@ use crate::cri::{
 use crate::engine::{Config, Update};
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 use crate::lifecycle::Lifecycle;
-use crate::record::{Cgroup, CgroupOp, CgroupWrite, Event, Exec, Exit, NewTask, Process, Record, Role, Sys, Syscall};
+use crate::record::{
+    Cgroup, CgroupOp, CgroupWrite, Event, Exec, Exit, Helper, NewTask, Process, Record, Role, Sys, Syscall,
+};
 use crate::trace::Trace;
 
 /// The runtime's pid.
@@ -82,6 +84,29 @@ impl Stream {
             exe: argv[0].clone(),
             argv,
             cgroup: "/system.slice/containerd.service".into(),
+            helper: None,
+        };
+        self.record(at, pid, Event::Process(process));
+    }
+
+    /// A helper of the runtime as found at attach, where it ran since `started`.
+    pub(super) fn found_helper(
+        &mut self,
+        (started, at): (u64, u64),
+        parent: u32,
+        pid: u32,
+        command: &str,
+        env: &[(String, String)],
+    ) {
+        let argv = words(command);
+        let process = Process {
+            namespaces: Namespaces { net: HOST_NET, ..Namespaces::default() },
+            parent: Tgid(parent),
+            role: Role::Other,
+            exe: argv[0].clone(),
+            argv,
+            cgroup: "/system.slice/containerd.service".into(),
+            helper: Some(Helper { started: ns(started + self.offset), cni: env.to_vec() }),
         };
         self.record(at, pid, Event::Process(process));
     }
@@ -249,6 +274,12 @@ impl Stream {
 
     pub(super) fn end_call(&mut self, at: u64, key: CallKey, ending: Ending) {
         self.push(at, CallEvent::End { key, at: ns(at + self.offset), ending });
+    }
+
+    /// The end of a call whose request was before the attach, on the connection of all others or on another one.
+    pub(super) fn unasked(&mut self, at: u64, other: bool, ending: Ending) {
+        let key = CallKey { conn: ConnId(self.offset + 1 + 100 * u64::from(other)), stream: 1 };
+        self.push(at, CallEvent::Unasked { key, at: ns(at + self.offset), ending });
     }
 
     /// A task call of the runtime to a shim.

@@ -22,6 +22,7 @@ mod runtimes;
 mod starts;
 mod systemd;
 mod tasks;
+mod under_way;
 
 use self::dsl::Stream;
 use crate::engine::Config;

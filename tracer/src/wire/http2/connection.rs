@@ -28,7 +28,8 @@ pub(in crate::wire) struct Connection {
     client: Half,
     server: Half,
     calls: BTreeMap<u32, Call>,
-    /// The client's last stream.
+    /// The client's first stream that was seen, and its last.
+    first: Option<u32>,
     last: Option<u32>,
     /// Where its client puts the path.
     order: Order,
@@ -56,6 +57,7 @@ impl Connection {
             client,
             server,
             calls: BTreeMap::new(),
+            first: None,
             last: None,
             order: Order::default(),
             foreign: false,

@@ -42,6 +42,7 @@ impl Connection {
         }
         let mut headers = headers::Request::default();
         let decoded = self.decode(Side::Client, &block, &mut |header| headers.take(&header), cx);
+        self.first.get_or_insert(block.stream);
         self.last = Some(block.stream);
         if self.calls.contains_key(&block.stream) {
             // No gRPC client sends trailers; whatever this is, the call is open already.
@@ -99,7 +100,16 @@ impl Connection {
     fn response(&mut self, block: Block, cx: &mut Context<'_>) {
         let mut headers = headers::Response::default();
         let decoded = self.decode(Side::Server, &block, &mut |header| headers.take(&header), cx);
-        let Some(call) = self.calls.get_mut(&block.stream) else { return };
+        let Some(call) = self.calls.get_mut(&block.stream) else {
+            if block.end_stream && self.first.is_none_or(|first| block.stream < first) {
+                let ending = match headers.code.filter(|_| decoded) {
+                    Some(code) => Ending::Status { code, message: headers.message },
+                    None => Ending::NoStatus,
+                };
+                cx.out.push(CallEvent::Unasked { key: cx.key(block.stream), at: block.flags_at, ending });
+            }
+            return;
+        };
         if !block.end_stream {
             // The first answer follows, whatever was lost before it.
             call.answered = true;
