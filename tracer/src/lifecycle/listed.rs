@@ -3,6 +3,7 @@
 //! Nothing that ran before becomes a start. A container that was made and not started, or that is seen to be started
 //! before it is listed, is of a start that was under way: what is left of it is a partial trace.
 
+use super::cgroup::cgroup_ids;
 use super::start::Container;
 use super::unit::{Kind, Unit, UnitKey};
 use super::{Lifecycle, StartKey};
@@ -24,7 +25,12 @@ impl Lifecycle {
         match &listed.what {
             Listing::Sandbox(sandbox) => self.listed_sandbox(at, sandbox),
             Listing::Container(container) => self.listed_container(at, container),
-            Listing::End { trouble } => self.list_is_whole = trouble.is_none() && listed.source == ListSource::Cri,
+            Listing::End { trouble } => {
+                self.list_is_whole = trouble.is_none() && listed.source == ListSource::Cri;
+                if self.list_is_whole {
+                    self.sandboxes_under_way();
+                }
+            }
         }
     }
 
@@ -42,6 +48,9 @@ impl Lifecycle {
         let key = self.listed_unit(&id, it.pid, &it.cgroup);
         let Some(unit) = self.units.get_mut(key) else { return };
         unit.pod = Some(pod.clone());
+        if it.ready == Some(true) {
+            unit.found = None;
+        }
         let Some(start) = unit.start else { return };
         if let Some(of) = self.starts.get_mut(&start).filter(|of| of.pod.name.is_none() || of.pod.attempt.is_none()) {
             of.pod = filled(&of.pod, &pod);
@@ -63,7 +72,9 @@ impl Lifecycle {
         let key = self.listed_unit(&it.id, it.pid, &it.cgroup);
         let Some(unit) = self.units.get_mut(key) else { return };
         unit.existing = Some(Box::new(Existing { container, sandbox, state: it.state }));
-        let first = first_of_start(unit);
+        // A program of the container's own may be called like the runtime's init.
+        unit.found = unit.found.filter(|_| it.state == Some(ContainerState::Created));
+        let first = first_of_start(unit).or(unit.found);
         match (unit.start, first) {
             (None, Some(first)) => self.begin_under_way(first, key),
             (Some(start), _) => self.name_container(at, start, key),
@@ -111,6 +122,29 @@ impl Lifecycle {
             start.containers.push(Container { created: at, ..container });
         }
         self.link_unit(start, &id);
+        // CRI-O's init waits for a StartContainer that is still to come.
+        let found = self.units.get(key).and_then(|unit| unit.found);
+        if let Some(found) = found.filter(|_| self.node.runtime.as_deref() != Some("cri-o")) {
+            self.container_asked_before(found, start);
+        }
+    }
+
+    /// The OCI runtime works for a shim's own sandbox, which is not ready: it is being made since before podlapse came.
+    fn sandboxes_under_way(&mut self) {
+        let pod = |unit: &Unit| unit.cgroup.as_deref().and_then(|path| cgroup_ids(path).uid);
+        let made = self.units.iter().filter(|(_, unit)| {
+            unit.found.is_some() && unit.shim.is_some() && unit.start.is_none() && unit.existing.is_none()
+        });
+        let made = made.filter_map(|(_, unit)| Some((unit.id.clone(), unit.found?, pod(unit)?)));
+        for (id, at, uid) in made.collect::<Vec<_>>() {
+            if self.start_of_pod(&uid).is_some() {
+                continue;
+            }
+            let listed = self.listed_pod(&id).unwrap_or_default();
+            let key = self.begin_partial(at, filled(&PodInfo { uid: Some(uid), ..PodInfo::default() }, &listed));
+            self.link_sandbox(key, &id, false);
+            self.sandbox_asked_before(&id);
+        }
     }
 
     /// A start knows a container by its id alone.

@@ -288,7 +288,7 @@ impl Start {
             return None;
         }
         let open = self.calls.iter().any(|call| self.is_open(call, units, complete));
-        self.failure = self.failed_call();
+        self.failure = self.failed_call().or_else(|| self.withdrawn(units));
         if let Some(at) = self.stopped.filter(|at| self.was_busy(*at, units)) {
             // What is known by now may have come after the stop.
             self.failure = self.failure.take().filter(|failure| failure.at <= at);
@@ -366,13 +366,29 @@ impl Start {
     }
 
     /// A call that is waited for. Where records were lost, one whose container runs is not: its reply may be among them.
+    /// Nor can the reply be told for sure of one that came before podlapse.
     fn is_open(&self, call: &Call, units: &Units, complete: bool) -> bool {
         let container = call.container.filter(|_| call.method == Method::StartContainer);
         let runs = || {
-            let container = container.and_then(|index| self.containers.get(index));
-            container.and_then(|container| self.unit(container, units)?.entered()).is_some()
+            let unit = container.and_then(|index| self.unit(self.containers.get(index)?, units));
+            unit.is_some_and(|unit| unit.entered().is_some() || (call.before && unit.died().is_some()))
         };
-        call.end.is_none() && (complete || !runs())
+        call.end.is_none() && (complete && !call.before || !runs())
+    }
+
+    /// A container whose StartContainer came before podlapse was told to stop while it hung.
+    fn withdrawn(&self, units: &Units) -> Option<Failure> {
+        let (index, call) = self.calls.iter().enumerate().find(|(_, call)| call.before && call.end.is_none())?;
+        let stop = |aside: &&Call| aside.start.method == "StopContainer" && aside.container == call.container;
+        let at = self.asides.iter().find(stop).filter(|_| call.container.is_some())?.start.at;
+        let message = "the container was told to stop before init ran the entrypoint".to_owned();
+        self.is_open(call, units, true).then(|| Failure {
+            at,
+            call: Some(index),
+            container: call.container,
+            reason: "container_stopped",
+            message,
+        })
     }
 
     /// A container's init lives and has not yet run the entrypoint.

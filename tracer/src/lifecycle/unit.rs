@@ -186,6 +186,8 @@ pub(super) struct Unit {
     /// Whose sandbox it is, and what container, where it was there before podlapse.
     pub(super) pod: Option<PodInfo>,
     pub(super) existing: Option<Box<Existing>>,
+    /// The OCI runtime worked for it when podlapse came: since when.
+    pub(super) found: Option<MonotonicNs>,
     pub(super) runs: Vec<Run>,
     pub(super) signs: Vec<Sign>,
     /// Runs, signs, writes and task calls that found no room.

@@ -1,56 +1,54 @@
-//! RunPodSandbox whose request came before podlapse: a plugin that ran for the sandbox at the attach shows that it was
-//! open then, and a reply on a stream whose request was not seen that it is over.
+//! RunPodSandbox and StartContainer whose requests came before podlapse: what ran for the sandbox or the container at the
+//! attach shows that they were open then, and a reply on a stream whose request was not seen that they are over.
 
-use super::super::Lifecycle;
 use super::super::start::{Call, Method, Start};
+use super::super::{Lifecycle, StartKey};
 use super::new_call;
 use crate::cri::{CallKey, CallStart, Ending, HeaderSigns, MethodSource, Protocol};
 use crate::ids::{ConnId, ContainerId, MonotonicNs, PodUid};
-
-/// The note of a start whose request was not seen.
-const BEFORE: &str =
-    "request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox";
 
 impl Lifecycle {
     /// A sandbox was being made when podlapse came.
     pub(in crate::lifecycle) fn sandbox_asked_before(&mut self, sandbox: &ContainerId) {
         let key = self.start_of_unit(sandbox);
         let Some(start) = key.and_then(|key| self.starts.get_mut(&key)) else { return };
-        if !start.partial || start.has(Method::RunPodSandbox) {
-            return;
+        if start.partial && !start.has(Method::RunPodSandbox) {
+            start.before(Method::RunPodSandbox, "RunPodSandbox", start.begin, None);
         }
-        let call = CallStart {
-            key: CallKey { conn: ConnId(0), stream: 0 },
-            at: start.begin,
-            protocol: Protocol::Grpc,
-            // Of which version of the CRI is not known.
-            service: "RuntimeService".to_owned(),
-            method: "RunPodSandbox".to_owned(),
-            source: MethodSource::Inferred,
-            user_agent: None,
-            client: None,
-            timeout_ns: None,
-            slot: None,
-            signs: HeaderSigns::default(),
-        };
-        start.calls.push(Call { before: true, ..new_call(Method::RunPodSandbox, call, None, None) });
-        start.notes.insert(BEFORE.to_owned());
     }
 
-    /// A call whose request came before podlapse is over. Once the sandbox runs it may be the one that made it; the last one
-    /// before the pod's next call counts, for what was open is not to be called a gap. A failure names the sandbox.
+    /// The last container of a start was being started when podlapse came.
+    pub(in crate::lifecycle) fn container_asked_before(&mut self, at: MonotonicNs, key: StartKey) {
+        let Some(start) = self.starts.get_mut(&key) else { return };
+        let container = start.containers.len().checked_sub(1);
+        if start.partial && start.asked_before().is_none() {
+            start.before(Method::StartContainer, "StartContainer", at, container);
+        }
+    }
+
+    /// A call whose request came before podlapse is over. Once the sandbox or container runs it may be the one that made
+    /// it so; the last one before the pod's next call counts, for what was open is not to be called a gap. A failure
+    /// names the sandbox or container.
     pub(super) fn unasked(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
-        for (of, start) in self.starts.iter_mut().filter(|(_, start)| start.containers.is_empty()) {
-            let Some(sandbox) = start.sandbox.clone() else { continue };
-            let unit = self.units.find(&sandbox).and_then(|unit| self.units.get(unit));
+        for (of, start) in &mut self.starts {
+            let Some(call) = start.calls.iter().find(|call| call.before) else { continue };
+            let container = call.container.and_then(|index| start.containers.get(index)).map(|it| it.id.as_ref());
+            let Some(id) = container.unwrap_or(start.sandbox.as_ref()) else { continue };
+            let next = call.end.as_ref().is_some_and(|(end, _)| {
+                let since = |other: &Call| !other.before && other.start.at >= *end;
+                call.method == Method::StartContainer || start.calls.iter().any(since)
+            });
+            let unit = self.units.find(id).and_then(|unit| self.units.get(unit));
             let runs = unit.and_then(|unit| unit.entered()).is_some_and(|entry| entry.at <= at);
-            let Some(call) = start.asked_before() else { continue };
             let fits = match ending {
                 Ending::Status { code: 0, .. } | Ending::NoStatus => runs,
-                Ending::Status { message, .. } => message.contains(sandbox.as_str()),
+                Ending::Status { message, .. } => message.contains(id.as_str()),
                 _ => false,
             };
-            if fits {
+            if next || !fits || start.state.is_over() {
+                continue;
+            }
+            if let Some(call) = start.asked_before() {
                 call.start.key = key;
                 (call.key, call.replied, call.end) = (key, true, Some((at, ending.clone())));
                 self.touched.insert(*of);
@@ -61,7 +59,8 @@ impl Lifecycle {
     /// kubelet asks anew for a sandbox of that pod: what it asked before is over, though its end was not seen.
     pub(super) fn given_up(&mut self, at: MonotonicNs, uid: &PodUid) {
         for (key, start) in self.starts.iter_mut().filter(|(_, start)| start.pod.uid.as_ref() == Some(uid)) {
-            if let Some(call) = start.asked_before().filter(|call| call.end.is_none()) {
+            let open = |call: &&mut Call| call.method == Method::RunPodSandbox && call.end.is_none();
+            if let Some(call) = start.asked_before().filter(open) {
                 call.end = Some((at, Ending::NoStatus));
                 self.touched.insert(*key);
             }
@@ -70,7 +69,28 @@ impl Lifecycle {
 }
 
 impl Start {
-    /// The RunPodSandbox that came before podlapse.
+    /// A call that came before podlapse, and is known to have begun at `at` or earlier.
+    fn before(&mut self, method: Method, name: &str, at: MonotonicNs, container: Option<usize>) {
+        let call = CallStart {
+            key: CallKey { conn: ConnId(0), stream: 0 },
+            at,
+            protocol: Protocol::Grpc,
+            // Of which version of the CRI is not known.
+            service: "RuntimeService".to_owned(),
+            method: name.to_owned(),
+            source: MethodSource::Inferred,
+            user_agent: None,
+            client: None,
+            timeout_ns: None,
+            slot: None,
+            signs: HeaderSigns::default(),
+        };
+        self.calls.push(Call { before: true, ..new_call(method, call, container, None) });
+        let note = "came before the attach, at which the runtime's helpers worked for it";
+        self.notes.insert(format!("request_not_seen: {name} {note}"));
+    }
+
+    /// The call that came before podlapse.
     fn asked_before(&mut self) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.before)
     }

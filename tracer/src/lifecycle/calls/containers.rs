@@ -28,6 +28,9 @@ impl Lifecycle {
             _ => self.begin_in(call.at, &sandbox, fields),
         };
         let start = self.starts.get_mut(&key)?;
+        if start.pod.name.is_none() {
+            start.pod = filled(&start.pod, &PodInfo { attempt: None, ..pod(fields) });
+        }
         start.asked_on(call.key.conn);
         // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
         let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();

@@ -105,6 +105,7 @@ impl Lifecycle {
         let id = id(fields, Field::ContainerId).or_else(|| id(fields, Field::SandboxId))?;
         let key = self.start_of_call(&id, call.at)?;
         let container = self.starts.get(&key)?.containers.iter().rposition(|c| c.id.as_ref() == Some(&id));
+        self.touched.insert(key);
         self.aside(key, Method::Other, call, container)
     }
 

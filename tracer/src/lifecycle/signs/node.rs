@@ -3,7 +3,7 @@
 use super::super::Lifecycle;
 use super::super::argv::{OciAction, Program, ShimAction, basename, classify, program};
 use super::super::cgroup::{PathIds, cgroup_ids};
-use super::super::unit::{Created, Kind};
+use super::super::unit::{Created, Kind, UnitKey};
 use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid};
 use crate::record::{Exec, Helper, Process, Role};
 
@@ -108,17 +108,34 @@ impl Lifecycle {
                 let Some(unit) = container.or(process.unit) else { return false };
                 (process.kind, process.unit, process.created) = (Kind::Init, Some(unit), created);
                 self.remember(tgid, None);
+                self.made_at_attach(at, unit);
+                // Its stages are the OCI runtime's children; init is the shim's, once the runtime has ended.
+                let left = self.processes.get(found.parent).is_some_and(|parent| parent.kind == Kind::ShimDaemon);
+                let Some(unit) = self.units.get_mut(unit) else { return true };
+                if container.is_some() {
+                    unit.cgroup(&found.cgroup, true, true);
+                }
+                unit.init_seen = unit.init_seen.or(left.then_some(tgid));
             }
             program => {
                 self.processes.adopt(tgid, found.parent).created = created;
                 self.exec(at, tgid, &exec);
-                if let Program::Cni(cni) = program
-                    && cni.command == "ADD"
-                {
-                    self.sandbox_asked_before(&cni.container);
+                match program {
+                    Program::Cni(cni) if cni.command == "ADD" => self.sandbox_asked_before(&cni.container),
+                    Program::Oci { action: OciAction::Create | OciAction::Start, id } => {
+                        let unit = self.units.of(&id);
+                        self.made_at_attach(at, unit);
+                    }
+                    _ => {}
                 }
             }
         }
         true
+    }
+
+    fn made_at_attach(&mut self, at: MonotonicNs, unit: UnitKey) {
+        if let Some(unit) = self.units.get_mut(unit) {
+            unit.found = Some(unit.found.map_or(at, |found| found.min(at)));
+        }
     }
 }

@@ -111,6 +111,13 @@ impl Stream {
         self.record(at, pid, Event::Process(process));
     }
 
+    /// The process that was found last is in that cgroup.
+    pub(super) fn in_cgroup(&mut self, path: &str) {
+        if let Some((_, Item::Record(Record { event: Event::Process(process), .. }))) = self.items.last_mut() {
+            process.cgroup = path.into();
+        }
+    }
+
     pub(super) fn fork(&mut self, at: u64, parent: u32, child: u32) {
         self.clone(at, parent, child, 0x11, 1);
     }

@@ -3,9 +3,11 @@
 use expect_test::{Expect, expect};
 
 use super::containerd::{Pod, container, sandbox_signs};
-use super::dsl::{Item, RUNTIME, Stream};
+use super::dsl::{Item, RUNTIME, Stream, id};
+use super::listed::list;
 use crate::cri::{Ending, Field};
 use crate::engine::Config;
+use crate::record::{ContainerState, Role};
 use crate::trace::{Outcome, Trace};
 
 /// The bridge plugin of `network` ran since 3 100 µs, and podlapse came then.
@@ -64,11 +66,11 @@ fn a_plugin_hangs() {
     check(
         &traces[0],
         expect![[r#"
-        default/pair InProgress 8996900
-        sandbox 0 to open
-        begins_in_the_middle
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair InProgress 8996900
+            sandbox 0 to open
+            begins_in_the_middle
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
 }
 
@@ -90,56 +92,56 @@ fn it_goes_on() {
     check(
         &went_on(&[(76_000, false, good())]),
         expect![[r#"
-        default/pair Partial 128900
-        sandbox 0 to 72900
-        kubelet.gap 72900 to 76900
-        container.create 76900 to 84900
-        kubelet.gap 84900 to 86900
-        container.start 86900 to 128900
-        begins_in_the_middle
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Partial 128900
+            sandbox 0 to 72900
+            kubelet.gap 72900 to 76900
+            container.create 76900 to 84900
+            kubelet.gap 84900 to 86900
+            container.start 86900 to 128900
+            begins_in_the_middle
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
     // Others came in between: before the sandbox runs, and on a connection that is not the pod's.
     let others = [(50_000, false, good()), (76_000, false, good()), (77_000, false, Ending::NoStatus)];
     check(
         &went_on(&others),
         expect![[r#"
-        default/pair Partial 128900
-        sandbox 0 to 73900
-        kubelet.gap 73900 to 76900
-        container.create 76900 to 84900
-        kubelet.gap 84900 to 86900
-        container.start 86900 to 128900
-        begins_in_the_middle
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Partial 128900
+            sandbox 0 to 73900
+            kubelet.gap 73900 to 76900
+            container.create 76900 to 84900
+            kubelet.gap 84900 to 86900
+            container.start 86900 to 128900
+            begins_in_the_middle
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
     check(
         &went_on(&[(76_000, false, good()), (77_000, true, good())]),
         expect![[r#"
-        default/pair Partial 128900
-        sandbox 0 to 76900
-        container.create 76900 to 84900
-        kubelet.gap 84900 to 86900
-        container.start 86900 to 128900
-        begins_in_the_middle
-        reply_not_seen: RunPodSandbox
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Partial 128900
+            sandbox 0 to 76900
+            container.create 76900 to 84900
+            kubelet.gap 84900 to 86900
+            container.start 86900 to 128900
+            begins_in_the_middle
+            reply_not_seen: RunPodSandbox
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
     check(
         &went_on(&[]),
         expect![[r#"
-        default/pair Partial 128900
-        sandbox 0 to 76900
-        container.create 76900 to 84900
-        kubelet.gap 84900 to 86900
-        container.start 86900 to 128900
-        begins_in_the_middle
-        reply_not_seen: RunPodSandbox
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Partial 128900
+            sandbox 0 to 76900
+            container.create 76900 to 84900
+            kubelet.gap 84900 to 86900
+            container.start 86900 to 128900
+            begins_in_the_middle
+            reply_not_seen: RunPodSandbox
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
 }
 
@@ -175,21 +177,21 @@ fn the_plugin_fails() {
     check(
         &failed(Some(own), false),
         expect![[r#"
-        default/pair Failed 19900 sandbox.cni.bridge call_failed
-        sandbox 0 to 19900
-        begins_in_the_middle
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Failed 19900 sandbox.cni.bridge call_failed
+            sandbox 0 to 19900
+            begins_in_the_middle
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
     // Another call's failure says nothing; the next RunPodSandbox of the pod does.
     check(
         &failed(Some("no such image".to_owned()), true),
         expect![[r#"
-        default/pair Failed 896900 sandbox no_status
-        sandbox 0 to 896900
-        begins_in_the_middle
-        request_not_seen: RunPodSandbox came before the attach, at which a CNI plugin ran for its sandbox
-    "#]],
+            default/pair Failed 896900 sandbox no_status
+            sandbox 0 to 896900
+            begins_in_the_middle
+            request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+        "#]],
     );
 }
 
@@ -205,4 +207,133 @@ fn what_is_no_start() {
     s.unasked(20_000, false, good());
     s.tick(9_000_000);
     assert!(feed(s).is_empty());
+}
+
+/// The container is made and its init waits; the OCI runtime's start hangs.
+fn init_waits(s: &mut Stream, pod: &Pod, state: ContainerState) {
+    let cgroup = pod.cgroup(&id("1c1"));
+    s.found(CAME, 1011, Role::Shim, &format!("containerd-shim-runc-v2 -namespace k8s.io -id {}", pod.sandbox));
+    s.found_helper((3_100, CAME), 1011, 1123, "runc init", &[]);
+    s.in_cgroup(&cgroup);
+    list(s, CAME + 1_000, pod, &[("app", "1c1", state, 0)]);
+}
+
+#[test]
+fn a_start_hangs() {
+    let hangs = |then: &dyn Fn(&mut Stream, &Pod)| {
+        let (mut s, pod) = (Stream::new(), pod());
+        init_waits(&mut s, &pod, ContainerState::Created);
+        then(&mut s, &pod);
+        s.tick(9_000_000);
+        let traces = feed(s);
+        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
+        traces.into_iter().next().unwrap()
+    };
+    check(
+        &hangs(&|_, _| {}),
+        expect![[r#"
+        default/pair InProgress 8996900
+        container.start 0 to open
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+    "#]],
+    );
+    let goes_on = |s: &mut Stream, _: &Pod| {
+        s.fork(99_000, 1011, 1124);
+        s.exec(100_000, 1011, 1124, &format!("runc --root /r start {}", id("1c1")));
+        s.exec_in_container(101_000, 1011, 1123, "/bin/app", 7);
+        s.exit(102_000, 1124, 0);
+    };
+    check(
+        &hangs(&goes_on),
+        expect![[r#"
+        default/pair Partial 97900
+        container.start 0 to open
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+        reply_not_seen: StartContainer
+    "#]],
+    );
+    let replied = |s: &mut Stream, pod: &Pod| {
+        goes_on(s, pod);
+        s.unasked(103_000, false, good());
+        s.unasked(900_000, false, good());
+        s.call((9_000_000, 9_100_000), "StopPodSandbox", &[(Field::SandboxId, &pod.sandbox)], &[]);
+    };
+    check(
+        &hangs(&replied),
+        expect![[r#"
+        default/pair Partial 99900
+        container.start 0 to 99900
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+    "#]],
+    );
+    check(
+        &hangs(&|s, _| s.exit(100_000, 1123, 1)),
+        expect![[r#"
+            default/pair Failed 96900 container.exec exited_before_exec
+            container.start 0 to open
+            begins_in_the_middle
+            request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+        "#]],
+    );
+    let stopped = |s: &mut Stream, _: &Pod| {
+        s.call((100_000, 110_000), "StopContainer", &[(Field::ContainerId, &id("1c1"))], &[]);
+    };
+    check(
+        &hangs(&stopped),
+        expect![[r#"
+        default/pair Failed 96900 container.start container_stopped
+        container.start 0 to open
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+    "#]],
+    );
+}
+
+/// A container's own program that is called like the runtime's init begins nothing, nor does one that is there no more.
+#[test]
+fn an_init_that_is_none() {
+    for state in [ContainerState::Running, ContainerState::Exited] {
+        let (mut s, pod) = (Stream::new(), pod());
+        init_waits(&mut s, &pod, state);
+        s.exec_in_container(100_000, 1011, 1123, "/bin/app", 7);
+        s.tick(9_000_000);
+        assert!(feed(s).is_empty());
+    }
+}
+
+/// The pause container's runtime hangs: the sandbox is in no list.
+#[test]
+fn a_sandboxs_create_hangs() {
+    let (mut s, pod) = (Stream::new(), pod());
+    s.found(CAME, 1011, Role::Shim, &format!("containerd-shim-runc-v2 -namespace k8s.io -id {}", pod.sandbox));
+    s.found_helper((3_100, CAME), 1011, 1020, &format!("runc --root /r create --bundle /b {}", pod.sandbox), &[]);
+    s.found_helper((3_200, CAME), 1020, 1023, "runc init", &[]);
+    s.in_cgroup(&pod.cgroup(&pod.sandbox));
+    list(&mut s, CAME + 1_000, &Pod::new("other", "2", 2000), &[]);
+    s.exit(50_000, 1020, 0);
+    s.fork(51_000, 1011, 1024);
+    s.exec(52_000, 1011, 1024, &format!("runc --root /r start {}", pod.sandbox));
+    s.exec_in_container(53_000, 1011, 1023, "/pause", 7);
+    s.exit(54_000, 1024, 0);
+    s.unasked(56_000, false, good());
+    container(&mut s, &pod, 80_000, "app", "/bin/app");
+    s.tick(20_000_000);
+    let traces = feed(s);
+    assert_eq!(traces.len(), 1);
+    check(
+        &traces[0],
+        expect![[r#"
+        default/pair Partial 128900
+        sandbox 0 to 52900
+        kubelet.gap 52900 to 76900
+        container.create 76900 to 84900
+        kubelet.gap 84900 to 86900
+        container.start 86900 to 128900
+        begins_in_the_middle
+        request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
+    "#]],
+    );
 }
