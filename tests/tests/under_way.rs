@@ -45,6 +45,14 @@ async fn recorded(node: &Node, release: impl FnOnce() -> Result<()>) -> Result<V
     Ok(traces)
 }
 
+/// The last line of a run that saw none of the starts that it was asked for.
+fn nothing(node: &Node, which: &[&str]) -> Result<String> {
+    let podlapse = podlapse::attach(node, &["trace"], &[which, &["--timeout", "3s"]].concat())?;
+    let ended = podlapse.wait(Duration::from_secs(30))?;
+    ensure!(ended.status.code() == Some(1) && ended.stdout.is_empty(), "{}: {}", ended.status, ended.stderr);
+    Ok(ended.stderr.lines().last().unwrap_or_default().to_owned())
+}
+
 fn end_of(span: &Value) -> Option<u64> {
     span["end_ns"].as_u64()
 }
@@ -64,6 +72,9 @@ async fn a_plugin_hangs() -> Result<()> {
     let notes = hangs["quality"]["notes"].to_string();
     ensure!(notes.contains("begins_in_the_middle") && notes.contains("request_not_seen"), "{notes}");
     ensure!(trace::stage(&hangs, "kubelet.gap").is_empty(), "a gap: {:?}", trace::names(&hangs));
+
+    let said = tokio::task::block_in_place(|| nothing(&node, &["--next", "1"]))?;
+    ensure!(said.contains("shop/web was under way before"), "{said}");
 
     let traces = recorded(&node, || hold.release("bridge", "ADD")).await?;
     let started = starting.await??;
@@ -85,6 +96,8 @@ async fn a_plugin_hangs() -> Result<()> {
         let [span] = trace::stage(whole, below)[..] else { anyhow::bail!("{below}: {:?}", trace::names(whole)) };
         ensure!(span["parent"] == sandbox["id"], "{span}");
     }
+    let said = tokio::task::block_in_place(|| nothing(&node, &["--pod", "shop/web"]))?;
+    ensure!(said.contains("it ran before podlapse came"), "{said}");
     node.stop()
 }
 

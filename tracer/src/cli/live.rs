@@ -113,12 +113,14 @@ where
             _ if plan.command.is_empty() => String::new(),
             _ => " while COMMAND ran".to_owned(),
         };
-        let advice = match summary {
-            Summary { nameless: true, .. } => "the calls above have no name; restart their client, and it is read",
-            Summary { news: true, .. } => "see what was said of the runtime above, and `podlapse doctor`",
-            _ => "check that the pod is to run on this node, and `podlapse doctor`",
+        let why = match &summary {
+            Summary { nameless: true, .. } => {
+                "the calls above have no name; restart their client, and it is read".to_owned()
+            }
+            Summary { news: true, .. } => "see what was said of the runtime above, and `podlapse doctor`".to_owned(),
+            _ => summary.unseen.why(&plan.selection()),
         };
-        return Err(Failure::NothingSeen(plan.what(), within, advice));
+        return Err(Failure::NothingSeen { what: plan.what(), within, why });
     }
     let (chosen, over) = summary.chosen;
     let wanted = plan.selection().next.map_or(chosen, |next| next as usize);

@@ -20,6 +20,7 @@ mod select;
 mod source;
 mod stages;
 mod stop;
+mod unseen;
 mod values;
 
 use std::path::PathBuf;
@@ -60,8 +61,8 @@ enum Failure {
     Privileges(std::io::Error),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
-    #[error("no {0} was seen{1}: {2}")]
-    NothingSeen(String, String, &'static str),
+    #[error("no {what} was seen{within}: {why}")]
+    NothingSeen { what: String, within: String, why: String },
     #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
     TimedOut { over: usize, wanted: usize, timeout: Span },
     #[error("the recording {} is incomplete: {}", .0.display(), .1)]

@@ -11,6 +11,7 @@ use super::output::OutputError;
 use super::say::Say;
 use super::select::Selector;
 use super::source::Source;
+use super::unseen::Unseen;
 use super::values::From;
 use crate::engine::{Config, Engine, Update};
 use crate::ids::MonotonicNs;
@@ -112,6 +113,8 @@ pub(super) struct Summary {
     pub(super) span_ns: u64,
     /// What ended the recording early.
     pub(super) recording_failed: Option<WriteError>,
+    /// What is known where there is no start.
+    pub(super) unseen: Unseen,
 }
 
 impl<'a> Run<'a> {
@@ -155,6 +158,7 @@ impl<'a> Run<'a> {
         // A stdout that is gone ends the run, not the recording.
         let ending = ending?;
         let chosen = self.selector.count();
+        let unseen = self.selector.unseen().clone();
         let traces = self.selector.finish(self.engine.open());
         self.sink.take(&traces)?;
         self.sink.end()?;
@@ -162,7 +166,7 @@ impl<'a> Run<'a> {
         nameless.iter().for_each(|client| self.say.line(client));
         let (news, span_ns) = (self.read.news > 0, self.read.times.map_or(0, |(first, last)| last.since(first)));
         let (taken, nameless, recording_failed) = (self.sink.taken(), !nameless.is_empty(), self.recording_failed);
-        Ok((ending, Summary { taken, chosen, nameless, news, span_ns, recording_failed }))
+        Ok((ending, Summary { taken, chosen, nameless, news, span_ns, recording_failed, unseen }))
     }
 
     async fn until_it_ends<S: Source>(

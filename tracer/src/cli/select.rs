@@ -2,6 +2,7 @@
 
 use tracer_ebpf::mark;
 
+use super::unseen::Unseen;
 use super::values::From;
 use crate::engine::Update;
 use crate::ids::MonotonicNs;
@@ -50,6 +51,7 @@ pub(super) struct Selector {
     changed: Vec<String>,
     /// How many were forgotten, and the latest beginning of one of them: what began before is not chosen again.
     forgotten: (usize, Option<MonotonicNs>),
+    unseen: Unseen,
 }
 
 impl Selector {
@@ -67,6 +69,7 @@ impl Selector {
             early: false,
             changed: Vec::new(),
             forgotten: (0, None),
+            unseen: Unseen::default(),
         }
     }
 
@@ -84,6 +87,7 @@ impl Selector {
     pub(super) fn record(&mut self, record: &Record) {
         self.first.get_or_insert(record.at);
         self.now = self.now.max(record.at);
+        self.unseen.record(record, &self.selection);
         match record.event {
             // Again when a runtime comes back.
             Event::Mark(mark::ATTACHED) => self.attached = self.attached.or(Some(record.at)),
@@ -112,7 +116,10 @@ impl Selector {
                 });
                 self.chosen.len() - 1
             }
-            None => return false,
+            None => {
+                self.unseen.not_chosen(&trace);
+                return false;
+            }
         };
         let chosen = &mut self.chosen[at];
         if over && chosen.given {
@@ -173,6 +180,11 @@ impl Selector {
         let arrived = MonotonicNs(trace.start.0.saturating_add(arrived));
         self.command_started.is_some_and(|started| arrived >= started)
             && self.command_ended.is_none_or(|ended| arrived <= ended)
+    }
+
+    /// What is known where no start was chosen.
+    pub(super) fn unseen(&self) -> &Unseen {
+        &self.unseen
     }
 
     /// Whether all that was asked for is there.

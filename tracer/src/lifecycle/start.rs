@@ -382,7 +382,7 @@ impl Start {
         let stop = |aside: &&Call| aside.start.method == "StopContainer" && aside.container == call.container;
         let at = self.asides.iter().find(stop).filter(|_| call.container.is_some())?.start.at;
         let message = "the container was told to stop before init ran the entrypoint".to_owned();
-        self.is_open(call, units, true).then(|| Failure {
+        self.is_open(call, units, true).then_some(Failure {
             at,
             call: Some(index),
             container: call.container,
