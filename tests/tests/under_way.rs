@@ -49,7 +49,8 @@ async fn recorded(node: &Node, release: impl FnOnce() -> Result<()>) -> Result<V
 fn nothing(node: &Node, which: &[&str]) -> Result<String> {
     let podlapse = podlapse::attach(node, &["trace"], &[which, &["--timeout", "3s"]].concat())?;
     let ended = podlapse.wait(Duration::from_secs(30))?;
-    ensure!(ended.status.code() == Some(1) && ended.stdout.is_empty(), "{}: {}", ended.status, ended.stderr);
+    let out = String::from_utf8_lossy(&ended.stdout);
+    ensure!(ended.status.code() == Some(1) && out.is_empty(), "{which:?} {}: {}{out}", ended.status, ended.stderr);
     Ok(ended.stderr.lines().last().unwrap_or_default().to_owned())
 }
 

@@ -165,7 +165,7 @@ impl Selector {
         let uid = selection.uid.as_ref().is_none_or(|uid| trace.pod.uid.as_ref().is_some_and(|u| u.as_str() == uid));
         // Of a named pod also a start that was under way; of "the next" only those that began later.
         let named = selection.pod.is_some() || selection.uid.is_some();
-        let next = named || self.attached.is_none_or(|attached| trace.start >= attached);
+        let next = named || self.attached.or(self.first).is_none_or(|since| trace.start >= since);
         let kind = named || selection.restarts || trace.kind == StartKind::Pod;
         let late = match self.from {
             None => true,
@@ -285,6 +285,8 @@ mod tests {
     #[test]
     fn the_next_that_begin() {
         let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        at(&mut selector, 10, Event::Tick);
+        assert!(!selector.update(Update::Started(trace("found while podlapse attached", 9))));
         at(&mut selector, 10, Event::Mark(mark::ATTACHED));
         assert!(!selector.update(Update::Started(trace("early", 9))));
         assert!(selector.update(Update::Started(trace("a", 11))));
