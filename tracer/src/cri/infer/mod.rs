@@ -17,6 +17,7 @@ mod habits;
 mod learn;
 mod messages;
 mod methods;
+mod plugins;
 mod rules;
 mod set;
 mod shape;
@@ -207,7 +208,11 @@ impl Infer {
             Event::Exec(exec) if habits::is_kubelet(&exec.filename) => {
                 self.kubelets.insert(record.tgid);
             }
-            Event::Exec(_) | Event::Exit(_) => {
+            Event::Exec(exec) => {
+                self.kubelets.remove(&record.tgid);
+                self.plugin(record.at, exec);
+            }
+            Event::Exit(_) => {
                 self.kubelets.remove(&record.tgid);
             }
             _ => {}
