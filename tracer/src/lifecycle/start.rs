@@ -410,9 +410,9 @@ impl Start {
         self.starters(container).any(|call| !self.is_open(call, units, complete))
     }
 
-    /// It reached its entrypoint, and no StartContainer of it is known.
+    /// It reached its entrypoint, or its shim says so, and no StartContainer of it is known.
     fn runs_unstarted(&self, container: &Container, units: &Units) -> bool {
-        self.unit(container, units).is_some_and(|unit| unit.entered().is_some())
+        self.unit(container, units).is_some_and(|unit| unit.entered().is_some() || unit.told_started())
             && self.starters(container).next().is_none()
     }
 

@@ -229,6 +229,11 @@ impl Unit {
         self.init_seen.or(self.init_told)
     }
 
+    /// Its shim has answered that it runs.
+    pub(super) fn told_started(&self) -> bool {
+        self.tasks.iter().any(|task| task.method == "Start" && task.call.end.is_some() && task.pid.is_some())
+    }
+
     /// The entrypoint runs, or ran.
     pub(super) fn entered(&self) -> Option<&Entry> {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())

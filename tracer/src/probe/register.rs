@@ -87,21 +87,28 @@ pub(crate) fn runtime(
     forget_others(loaded, tgid)?;
     let mut records = vec![process(proc, at, pid, Role::Runtime, false)];
     let mut followed = HashSet::from([pid]);
-    for (pid, role) in others(proc, pid, mnt) {
-        // One that has ended meanwhile is no loss.
-        let Ok(pidfd) = sockets::pidfd(pid) else { continue };
-        let Ok(tgid) = kernel_tgid(loaded, pidfd.as_fd(), pid, role::OTHER) else { continue };
-        let container = proc.namespaces(pid).mnt != mnt;
-        let entry = shared::Tracked {
-            role: if role == Role::Shim { role::SHIM } else { role::OTHER },
-            flags: if container { tracked_flag::CONTAINER } else { 0 },
-            pid,
-            mnt,
-        };
-        followed.insert(pid);
-        // One that the programs follow already has been told: at its clone, or beside a runtime before this one.
-        if track(loaded, tgid, entry)? {
-            records.push(process(proc, at, pid, role, !container));
+    // What one of them starts before it is followed is found by the next look.
+    let mut again = true;
+    while std::mem::take(&mut again) {
+        for (pid, role) in others(proc, pid, mnt) {
+            if !followed.insert(pid) {
+                continue;
+            }
+            // One that has ended meanwhile is no loss.
+            let Ok(pidfd) = sockets::pidfd(pid) else { continue };
+            let Ok(tgid) = kernel_tgid(loaded, pidfd.as_fd(), pid, role::OTHER) else { continue };
+            let container = proc.namespaces(pid).mnt != mnt;
+            let entry = shared::Tracked {
+                role: if role == Role::Shim { role::SHIM } else { role::OTHER },
+                flags: if container { tracked_flag::CONTAINER } else { 0 },
+                pid,
+                mnt,
+            };
+            // One that the programs follow already has been told: at its clone, or beside a runtime before this one.
+            if track(loaded, tgid, entry)? {
+                records.push(process(proc, at, pid, role, !container));
+                again = true;
+            }
         }
     }
     let runtime = Runtime { pid, tgid, pidfd, name };

@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use super::containerd::{Pod, container, sandbox_signs};
 use super::dsl::{Item, RUNTIME, Stream, id};
 use super::listed::list;
-use crate::cri::{Ending, Field};
+use crate::cri::{Ending, Field, Value};
 use crate::engine::Config;
 use crate::record::{ContainerState, Role};
 use crate::trace::{Outcome, Trace};
@@ -336,4 +336,19 @@ fn a_sandboxs_create_hangs() {
         request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it
     "#]],
     );
+}
+
+/// The exec of its entrypoint was missed: its shim's word is enough to end the wait.
+#[test]
+fn a_start_whose_exec_was_missed() {
+    let (mut s, pod) = (Stream::new(), pod());
+    s.found(CAME, 1011, Role::Shim, &format!("containerd-shim-runc-v2 -namespace k8s.io -id {}", pod.sandbox));
+    s.fork(99_000, 1011, 1124);
+    s.exec(100_000, 1011, 1124, &format!("runc --root /r start {}", id("1c1")));
+    s.exit(102_000, 1124, 0);
+    s.task_reply((98_000, 103_000), "Start", &id("1c1"), vec![(Field::Pid, Value::Number(1123))]);
+    list(&mut s, 104_000, &pod, &[("app", "1c1", ContainerState::Running, 1123)]);
+    s.tick(20_000_000);
+    let traces = feed(s);
+    assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Partial), "{:?}", traces[0].quality.notes);
 }
