@@ -154,6 +154,6 @@ async fn a_plugin_hangs_and_fails() -> Result<()> {
     let [failed] = &traces[..] else { anyhow::bail!("{} traces", traces.len()) };
     ensure!(failed["outcome"] == "failed" && failed["pod"]["name"] == "web", "{failed}");
     ensure!(failed["verdict"]["stage"] == "sandbox.cni.bridge", "{}", failed["verdict"]);
-    ensure!(failed["verdict"]["reason"] == "call_failed", "{}", failed["verdict"]);
+    ensure!(failed["verdict"]["reason"] == "cni_killed", "{}", failed["verdict"]);
     node.stop()
 }

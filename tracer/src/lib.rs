@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod cri;
+pub mod diagnose;
 pub mod engine;
 pub mod export;
 pub mod ids;

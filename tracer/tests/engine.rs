@@ -85,19 +85,19 @@ fn kubelet() {
               RunPodSandbox 0.0..98.5 code 0
               CreateContainer 102.4..108.6 code 0 app
               StartContainer 109.0..163.8 code 2 app
-              container.start / call_failed: failed to create containerd task: failed to create shim task: OCI runt
+              container.start / entrypoint_not_found: failed to create containerd task: failed to create shim task: OCI runt
             failed container default/bad-node1 69 ms
               CreateContainer 0.0..4.9 code 0 app
               StartContainer 5.4..69.2 code 2 app
-              container.start / call_failed: failed to create containerd task: failed to create shim task: OCI runt
+              container.start / entrypoint_not_found: failed to create containerd task: failed to create shim task: OCI runt
             failed container default/bad-node1 60 ms
               CreateContainer 0.0..5.4 code 0 app
               StartContainer 5.9..60.4 code 2 app
-              container.start / call_failed: failed to create containerd task: failed to create shim task: OCI runt
+              container.start / entrypoint_not_found: failed to create containerd task: failed to create shim task: OCI runt
             failed container default/bad-node1 65 ms
               CreateContainer 0.0..5.8 code 0 app
               StartContainer 6.1..65.2 code 2 app
-              container.start / call_failed: failed to create containerd task: failed to create shim task: OCI runt
+              container.start / entrypoint_not_found: failed to create containerd task: failed to create shim task: OCI runt
         "#]],
     );
 }

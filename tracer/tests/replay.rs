@@ -83,12 +83,12 @@ fn a_line_a_start() {
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     expect_test::expect![[r#"
-        pod                kind     outcome                           start     total  containers       reason                               uid
-        default/web-node1  pod      partial  2026-01-01T00:00:11.682002897Z  695.9 ms           3            -  d7fa6df575f256aee91d664b057c1c7a
-        default/bad-node1  pod      failed   2026-01-01T00:00:25.682588247Z  163.8 ms           1  call_failed  cef03912b7cd83abeb691ec1bee54df1
-        default/bad-node1  restart  failed   2026-01-01T00:00:26.303188448Z  69.21 ms           1  call_failed  cef03912b7cd83abeb691ec1bee54df1
-        default/bad-node1  restart  failed   2026-01-01T00:00:39.221878002Z  60.43 ms           1  call_failed  cef03912b7cd83abeb691ec1bee54df1
-        default/bad-node1  restart  failed   2026-01-01T00:01:03.222070587Z  65.24 ms           1  call_failed  cef03912b7cd83abeb691ec1bee54df1
+        pod                kind     outcome                           start     total  containers                reason                               uid
+        default/web-node1  pod      partial  2026-01-01T00:00:11.682002897Z  695.9 ms           3                     -  d7fa6df575f256aee91d664b057c1c7a
+        default/bad-node1  pod      failed   2026-01-01T00:00:25.682588247Z  163.8 ms           1  entrypoint_not_found  cef03912b7cd83abeb691ec1bee54df1
+        default/bad-node1  restart  failed   2026-01-01T00:00:26.303188448Z  69.21 ms           1  entrypoint_not_found  cef03912b7cd83abeb691ec1bee54df1
+        default/bad-node1  restart  failed   2026-01-01T00:00:39.221878002Z  60.43 ms           1  entrypoint_not_found  cef03912b7cd83abeb691ec1bee54df1
+        default/bad-node1  restart  failed   2026-01-01T00:01:03.222070587Z  65.24 ms           1  entrypoint_not_found  cef03912b7cd83abeb691ec1bee54df1
     "#]]
     .assert_eq(&list(&[]).1);
     let said = run(&["replay", text(&file), "--list"]).stderr;

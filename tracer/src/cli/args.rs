@@ -43,6 +43,12 @@ pub(super) enum Command {
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
+    /// Say what a reason in a verdict means, how podlapse knows and what to check next; without one, list them
+    #[command(after_help = "Example:\n  podlapse explain plugin_missing")]
+    Explain {
+        /// Reason, as in `verdict.reason`
+        reason: Option<String>,
+    },
     /// Print a shell's completions
     #[command(after_help = "Example:\n  podlapse completions bash > /etc/bash_completion.d/podlapse")]
     Completions {

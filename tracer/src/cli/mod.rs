@@ -87,6 +87,8 @@ enum Failure {
     SomeSilent,
     #[error("no command {0}: `podlapse --help` lists them")]
     NoSuchPage(String),
+    #[error("no reason {0}: `podlapse explain` lists them")]
+    NoSuchReason(String),
 }
 
 /// Runs the podlapse command that the process's arguments name.
@@ -119,6 +121,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Diff(args) => diff::diff(&args),
         Command::Completions { shell } => docs::completions(shell).map(|()| Done),
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
+        Command::Explain { reason } => docs::explain(reason.as_deref()).map(|()| Done),
         Command::Pods(args) => runtime.block_on(pods::pods(&args)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
         Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),

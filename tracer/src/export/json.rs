@@ -191,7 +191,17 @@ objects! {
     Exec<'a> { path: &'a str, at_ns: u64, errno: Option<i32>, }
     Listen { port: u32, at_ns: u64, }
     Exit { code: Option<u8>, signal: Option<u8>, oom: bool, at_ns: u64, }
-    Verdict<'a> { stage: &'a str, reason: &'a str, message: &'a str, }
+    Verdict<'a> {
+        stage: &'a str,
+        reason: &'a str,
+        message: &'a str,
+        culprit: Option<&'a str>,
+        evidence: &'a [String],
+        confidence: &'static str,
+        next_check: Option<&'a str>,
+        kubelet: Option<&'a str>,
+        is_consequence_of: Option<&'a str>,
+    }
     Quality<'a> { lost_records: u64, undecoded_bytes: u64, inferred_methods: u32, evicted: u64, notes: &'a [String], }
 }
 
@@ -211,7 +221,7 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
             spans: t.spans.iter().map(in_trace).collect(),
             sandbox: sandbox(&t.sandbox),
             containers: t.containers.iter().map(container).collect(),
-            verdict: t.verdict.as_ref().map(|v| Verdict { stage: &v.stage, reason: &v.reason, message: &v.message }),
+            verdict: t.verdict.as_ref().map(verdict),
             quality: quality(&t.quality),
         }
     }
@@ -334,6 +344,20 @@ fn container(c: &trace::Container) -> Container<'_> {
         exec: c.exec.as_ref().map(|e| Exec { path: &e.path, at_ns: e.at_ns, errno: e.errno }),
         listen: c.listen.map(|l| Listen { port: l.port, at_ns: l.at_ns }),
         exit: c.exit.as_ref().map(|e| Exit { code: e.code, signal: e.signal, oom: e.oom, at_ns: e.at_ns }),
+    }
+}
+
+fn verdict(v: &trace::Verdict) -> Verdict<'_> {
+    Verdict {
+        stage: &v.stage,
+        reason: &v.reason,
+        message: &v.message,
+        culprit: v.culprit.as_deref(),
+        evidence: &v.evidence,
+        confidence: v.confidence.name(),
+        next_check: v.next_check.as_deref(),
+        kubelet: v.kubelet.as_deref(),
+        is_consequence_of: v.is_consequence_of.as_deref(),
     }
 }
 

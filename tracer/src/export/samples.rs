@@ -159,8 +159,14 @@ pub(crate) fn failed() -> Trace {
     trace.containers.clear();
     trace.verdict = Some(Verdict {
         stage: "sandbox.cni.bridge".into(),
-        reason: "plugin failed".into(),
+        reason: "cni_failed".into(),
         message: "bridge ended with exit status 1".into(),
+        culprit: Some("bridge (pid 901)".into()),
+        evidence: vec!["bridge (pid 901) exited with 1".into(), "RunPodSandbox ended with gRPC code 2".into()],
+        confidence: Confidence::Seen,
+        next_check: Some("Look at the addresses.".into()),
+        kubelet: Some("FailedCreatePodSandBox".into()),
+        is_consequence_of: Some("e".repeat(32)),
     });
     trace
 }

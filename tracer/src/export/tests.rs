@@ -217,7 +217,12 @@ fn tree_failed_80() {
             *   cni          ###################################     580.0 ms  90.6%
             *     bridge     ###################################     580.0 ms  90.6% exit 1
                     ! /opt/cni/bin/bridge (pid 901): exit status 1
-            failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
+            failed in sandbox.cni.bridge: cni_failed: bridge ended with exit status 1
+            culprit: bridge (pid 901)
+            why: bridge (pid 901) exited with 1; RunPodSandbox ended with gRPC code 2
+            follows from trace: eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee
+            next: Look at the addresses.
+            see: kubelet shows FailedCreatePodSandBox; podlapse explain cni_failed
             total 640.0 ms  named 64.4%  lost 0  probes tracepoint
         "#]],
     );
@@ -238,7 +243,12 @@ fn tree_failed_120() {
             ●   cni           █████████████████████████████████████████████████████████████████       580.0 ms  90.6%
             ●     bridge      █████████████████████████████████████████████████████████████████       580.0 ms  90.6% pid 901 exit 1
                     ! /opt/cni/bin/bridge (pid 901): exit status 1
-            failed in sandbox.cni.bridge: plugin failed: bridge ended with exit status 1
+            failed in sandbox.cni.bridge: cni_failed: bridge ended with exit status 1
+            culprit: bridge (pid 901)
+            why: bridge (pid 901) exited with 1; RunPodSandbox ended with gRPC code 2
+            follows from trace: eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee
+            next: Look at the addresses.
+            see: kubelet shows FailedCreatePodSandBox; podlapse explain cni_failed
             total 640.0 ms  named 64.4%  lost 0  probes tracepoint
         "#]],
     );

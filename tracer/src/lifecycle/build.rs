@@ -13,6 +13,7 @@ use super::unit::Unit;
 use super::volumes::Volume;
 use super::{Lifecycle, Losses};
 use crate::cri::{Ending, MethodSource};
+use crate::diagnose;
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
     self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, ListenPoint, Outcome,
@@ -33,7 +34,7 @@ impl Lifecycle {
         let mut node = self.node.clone();
         node.runtime_version = node.runtime_version.filter(|version| !version.is_empty());
         let qos = self.pod(start).qos.clone().or_else(|| self.qos(start));
-        Trace {
+        let mut trace = Trace {
             trace_id: start.trace_id.clone(),
             kind: start.kind,
             node,
@@ -52,7 +53,18 @@ impl Lifecycle {
             containers: self.containers(start, (origin, end)),
             verdict,
             quality: self.quality(start),
-        }
+        };
+        diagnose::refine(&mut trace, |id| self.owner(start, id));
+        trace
+    }
+
+    /// The trace of another start that has that sandbox or container.
+    fn owner(&self, start: &Start, id: &str) -> Option<String> {
+        let has = |other: &&Start| {
+            let containers = other.containers.iter().filter_map(|container| container.id.as_ref());
+            other.trace_id != start.trace_id && other.sandbox.iter().chain(containers).any(|it| it.as_str() == id)
+        };
+        self.starts.values().find(has).map(|other| other.trace_id.clone())
     }
 
     /// Spans of calls, units and execs; the result is the span of each call.
@@ -416,7 +428,7 @@ fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -
             None => "kubelet.gap".to_owned(),
         },
     };
-    Verdict { stage, reason: failure.reason.to_owned(), message: failure.message.clone() }
+    Verdict { stage, reason: failure.reason.to_owned(), message: failure.message.clone(), ..Verdict::default() }
 }
 
 fn ended(ending: &Ending) -> Option<&'static str> {

@@ -370,15 +370,47 @@ pub struct ExitPoint {
     pub at_ns: u64,
 }
 
-/// What failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What failed, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Stage.
     pub stage: String,
-    /// Reason.
+    /// Reason, of [`crate::diagnose::REASONS`].
     pub reason: String,
     /// Message.
     pub message: String,
+    /// The process to blame, or the program that was never run.
+    pub culprit: Option<String>,
+    /// What the reason rests on, a sentence each.
+    pub evidence: Vec<String>,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// What to check next.
+    pub next_check: Option<String>,
+    /// The word that kubelet has for it.
+    pub kubelet: Option<String>,
+    /// Id of the trace that this failure only follows from.
+    pub is_consequence_of: Option<String>,
+}
+
+/// How sure a verdict's reason is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confidence {
+    /// Signs of the kernel, or the end of a call, say it.
+    Seen,
+    /// Only a text says it, or signs that something else can leave too.
+    #[default]
+    Inferred,
+}
+
+impl Confidence {
+    /// The name in outputs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Seen => "seen",
+            Confidence::Inferred => "inferred",
+        }
+    }
 }
 
 /// What the trace missed.

@@ -11,7 +11,7 @@ use self::line::Columns;
 use super::Charset;
 use super::text::{flow, percent};
 use super::time::duration;
-use crate::trace::{Container, Outcome, Span, StartKind, Trace};
+use crate::trace::{Confidence, Container, Outcome, Span, StartKind, Trace};
 
 /// How a waterfall is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,24 @@ fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
     let Some(verdict) = &trace.verdict else { return Vec::new() };
     let (stage, reason) = (tree.charset.clean(&verdict.stage), tree.charset.clean(&verdict.reason));
     let text = format!("failed in {stage}: {reason}: {}", tree.charset.clean(&verdict.message));
-    super::text::wrap(&text, tree.width, 8)
+    let mut lines = super::text::wrap(&text, tree.width, 8);
+    let kubelet = verdict.kubelet.as_ref().map(|word| format!("kubelet shows {word}"));
+    let why = match verdict.evidence.join("; ") {
+        none if none.is_empty() => None,
+        some if verdict.confidence == Confidence::Inferred => Some(format!("{some} (inferred)")),
+        some => Some(some),
+    };
+    let about = [
+        ("culprit", verdict.culprit.clone()),
+        ("why", why),
+        ("follows from trace", verdict.is_consequence_of.clone()),
+        ("next", verdict.next_check.clone()),
+        ("see", kubelet.map(|word| format!("{word}; podlapse explain {reason}"))),
+    ];
+    for (what, text) in about.into_iter().filter_map(|(what, text)| Some((what, text?))) {
+        lines.extend(super::text::wrap(&format!("{what}: {}", tree.charset.clean(&text)), tree.width, 8));
+    }
+    lines
 }
 
 fn foot(trace: &Trace, charset: Charset) -> Vec<String> {

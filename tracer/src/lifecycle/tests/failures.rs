@@ -51,7 +51,7 @@ fn a_plugin_fails() {
                 sandbox.cni (CNI DEL) 30990..33000 self 0 *
                   sandbox.cni.bridge 30990..33000 self 2010 pid 1006 *
             sandbox 1a pid ? shim ?
-            verdict sandbox.cni.host-local / call_failed: failed to setup network: plugin type="bridge" failed (add): no IP addresses available
+            verdict sandbox.cni.host-local / cni_failed: failed to setup network: plugin type="bridge" failed (add): no IP addresses available
         "#]],
     );
 }

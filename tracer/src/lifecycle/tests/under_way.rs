@@ -177,7 +177,7 @@ fn the_plugin_fails() {
     check(
         &failed(Some(own), false),
         expect![[r#"
-            default/pair Failed 19900 sandbox.cni.bridge call_failed
+            default/pair Failed 19900 sandbox.cni.bridge cni_failed
             sandbox 0 to 19900
             begins_in_the_middle
             request_not_seen: RunPodSandbox came before the attach, at which the runtime's helpers worked for it

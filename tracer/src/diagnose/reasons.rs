@@ -1,0 +1,352 @@
+//! The closed list of reasons. A new one is an entry here; its page in `docs/reasons/` is made of it.
+
+/// A reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Its name in outputs.
+    pub name: &'static str,
+    /// The word that kubelet shows for it; empty: the word of the call that failed, `-`: it has none.
+    pub kubelet: &'static str,
+    /// What it means.
+    pub means: &'static str,
+    /// How podlapse knows.
+    pub knows: &'static str,
+    /// What to check next.
+    pub next_check: &'static str,
+}
+
+/// The reason of that name.
+pub fn reason(name: &str) -> Option<&'static Reason> {
+    REASONS.iter().find(|reason| reason.name == name)
+}
+
+impl Reason {
+    /// Its page, in Markdown.
+    pub fn page(&self) -> String {
+        let kubelet = match self.kubelet {
+            "" => {
+                "the word of the call that failed: `FailedCreatePodSandBox`, `ErrImagePull`, `CreateContainerError`, \
+                   `RunContainerError`, or `CrashLoopBackOff` where it had been answered"
+                    .to_owned()
+            }
+            "-" => "nothing of its own".to_owned(),
+            word => format!("`{word}`"),
+        };
+        let Reason { name, means, knows, next_check, .. } = self;
+        format!(
+            "# {name}\n\n{means}\n\n- How podlapse knows: {knows}\n- What to check next: {next_check}\n- kubelet shows: {kubelet}.\n"
+        )
+    }
+}
+
+/// All of them, in the order of a start; last what a failure is called where nothing more is known.
+pub const REASONS: &[Reason] = &[
+    Reason {
+        name: "no_cni_config",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The runtime has no CNI configuration, so it cannot give the pod a network.",
+        knows: "The reply says so; the pod's network namespace was made and no plugin was run.",
+        next_check: "List /etc/cni/net.d on the node, and look at the pod of the CNI's DaemonSet there.",
+    },
+    Reason {
+        name: "plugin_missing",
+        kubelet: "FailedCreatePodSandBox",
+        means: "A CNI plugin, or the plugin that it delegates to, has no binary on the node.",
+        knows: "No process of that plugin was seen. The reply names it; without a text loopback ran alone, and nothing after it.",
+        next_check: "List the CNI binary directory (/opt/cni/bin), and look at the DaemonSet or package that installs the plugin.",
+    },
+    Reason {
+        name: "ipam_exhausted",
+        kubelet: "FailedCreatePodSandBox",
+        means: "No free address is left for the pod.",
+        knows: "The plugin that hands addresses out failed, and says so.",
+        next_check: "Compare the leases (/var/lib/cni/networks/NETWORK) with the sandboxes that live, or look at the subnet's free addresses.",
+    },
+    Reason {
+        name: "cni_daemon_not_ready",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The CNI's daemon has not written what its plugin reads on this node.",
+        knows: "The plugin failed, and says which file is missing.",
+        next_check: "Look at the CNI's pod on this node, such as kube-flannel or calico-node.",
+    },
+    Reason {
+        name: "cni_auth_failed",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The CNI plugin is not allowed to talk to the API server.",
+        knows: "The plugin failed, and says that it is unauthorized.",
+        next_check: "Look at the age of the token in the plugin's kubeconfig below /etc/cni/net.d, and at the CNI's pod that renews it.",
+    },
+    Reason {
+        name: "cni_agent_down",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The CNI plugin cannot reach its agent on this node.",
+        knows: "The plugin failed, and says that nobody answers on the agent's socket.",
+        next_check: "Look at the CNI's agent on this node; a configuration that an uninstalled CNI left behind does the same.",
+    },
+    Reason {
+        name: "cni_bad_output",
+        kubelet: "FailedCreatePodSandBox",
+        means: "A CNI plugin printed something that is not the JSON that the CNI asks for.",
+        knows: "The reply says so.",
+        next_check: "Run the plugin's log through; a crash or a message on its stdout does this. Look for a wrapper script around the binary.",
+    },
+    Reason {
+        name: "cni_killed",
+        kubelet: "FailedCreatePodSandBox",
+        means: "A CNI plugin was ended by a signal.",
+        knows: "The kernel's exit record of the plugin's process.",
+        next_check: "Look in the kernel's log for an OOM kill or a crash of that process, and for who sends signals to it.",
+    },
+    Reason {
+        name: "cni_failed",
+        kubelet: "FailedCreatePodSandBox",
+        means: "A CNI plugin exited with an error; nothing more is known.",
+        knows: "The kernel's exit record of the plugin's process.",
+        next_check: "Read the message, and the plugin's own log.",
+    },
+    Reason {
+        name: "runtime_handler_unknown",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The pod's RuntimeClass names a handler that this node's runtime does not have.",
+        knows: "The reply says so, and the request carries the handler's name.",
+        next_check: "Compare the RuntimeClass's handler with the runtimes in the node's runtime configuration.",
+    },
+    Reason {
+        name: "pause_image_missing",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The sandbox's image is not on the node and cannot be found where it should be pulled from.",
+        knows: "The reply says so.",
+        next_check: "Compare the runtime's sandbox image setting with the images on the node (`crictl images`); image garbage collection may have taken it.",
+    },
+    Reason {
+        name: "pause_image_auth",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The sandbox's image is not on the node, and the registry wants credentials that the runtime does not have.",
+        knows: "The reply says so.",
+        next_check: "Pull the sandbox's image by hand, pin it against garbage collection, or give the runtime credentials.",
+    },
+    Reason {
+        name: "pause_image_unreachable",
+        kubelet: "FailedCreatePodSandBox",
+        means: "The sandbox's image is not on the node, and its registry does not answer.",
+        knows: "The reply says so.",
+        next_check: "Check that the node reaches the registry: name, route, proxy, mirror.",
+    },
+    Reason {
+        name: "name_reserved",
+        kubelet: "",
+        means: "An earlier attempt of the same sandbox or container still holds the name: this failure only follows from it.",
+        knows: "The reply says so and names the holder; `is_consequence_of` is the holder's trace where podlapse saw it.",
+        next_check: "Look at the earlier attempt, and at what it waits for; if it is from before podlapse, `crictl inspectp` or `crictl inspect` the holder.",
+    },
+    Reason {
+        name: "sandbox_exited",
+        kubelet: "",
+        means: "The sandbox's pause process had ended before the container was to start.",
+        knows: "The runtime's wait for the pause process was answered, or the reply says that it does not run.",
+        next_check: "Look for who ended it: an OOM kill, a signal, a restart of the node's services. kubelet makes a new sandbox.",
+    },
+    Reason {
+        name: "image_not_found",
+        kubelet: "ErrImagePull",
+        means: "The registry has no such image or tag.",
+        knows: "The reply's code or text says so.",
+        next_check: "Check the image's name, tag and architecture.",
+    },
+    Reason {
+        name: "image_auth",
+        kubelet: "ErrImagePull",
+        means: "The registry refuses the pull: credentials are missing or wrong. A repository that does not exist looks the same.",
+        knows: "The reply's code or text says so.",
+        next_check: "Check imagePullSecrets, the credential provider, and the image's name.",
+    },
+    Reason {
+        name: "registry_unreachable",
+        kubelet: "ErrImagePull",
+        means: "The registry could not be reached.",
+        knows: "The reply's text says so.",
+        next_check: "Check that the node reaches the registry: name, route, proxy, mirror.",
+    },
+    Reason {
+        name: "no_progress_timeout",
+        kubelet: "ErrImagePull",
+        means: "The runtime gave up a pull in which nothing moved for its timeout.",
+        knows: "The reply says cancelled, although the client did not cancel.",
+        next_check: "Check the path to the registry and the disk; containerd's setting is image_pull_progress_timeout.",
+    },
+    Reason {
+        name: "entrypoint_not_found",
+        kubelet: "",
+        means: "The entrypoint does not exist in the container.",
+        knows: "Runtime create failed without an execve, and says so.",
+        next_check: "Check command and args against the image, and whether a volume hides the file.",
+    },
+    Reason {
+        name: "entrypoint_not_executable",
+        kubelet: "",
+        means: "The entrypoint is there and may not be executed.",
+        knows: "Runtime create failed without an execve, and says so.",
+        next_check: "Check the file's mode and owner in the image, and the user that the container runs as.",
+    },
+    Reason {
+        name: "entrypoint_unusable",
+        kubelet: "",
+        means: "The entrypoint was not found or may not be executed; which of them is not known.",
+        knows: "Init did all its steps, gave up its privileges and ended without an execve; no text says more.",
+        next_check: "Check command and args against the image: that the file exists, and may be executed by the container's user.",
+    },
+    Reason {
+        name: "working_dir_missing",
+        kubelet: "",
+        means: "The container's working directory does not exist or is none.",
+        knows: "Runtime create failed without an execve, and says so.",
+        next_check: "Check workingDir, and whether a volume hides the directory.",
+    },
+    Reason {
+        name: "init_oom",
+        kubelet: "",
+        means: "The kernel killed the container's init for memory before it ran the entrypoint: the limit is too low to start in.",
+        knows: "The kernel's OOM kill of a process of the container, and init's end by a signal.",
+        next_check: "Raise the memory limit: the runtime itself needs some 10 to 20 MB of it while it starts a container.",
+    },
+    Reason {
+        name: "hook_failed",
+        kubelet: "",
+        means: "An OCI hook failed.",
+        knows: "The hook's process ended badly.",
+        next_check: "Run the hook by hand and read its log; GPU and security tools install hooks.",
+    },
+    Reason {
+        name: "shim_died",
+        kubelet: "",
+        means: "The shim ended while the runtime waited for it.",
+        knows: "The shim's process ended badly, or the reply says that its connection closed.",
+        next_check: "Look in the kernel's log for an OOM kill or a crash of the shim.",
+    },
+    Reason {
+        name: "cgroup_frozen",
+        kubelet: "",
+        means: "The container's cgroup is frozen, so that its init cannot go on.",
+        knows: "The last write to its freezer froze it.",
+        next_check: "Look at who froze it (the culprit), and thaw it: write 0 to cgroup.freeze.",
+    },
+    Reason {
+        name: "systemd_slow",
+        kubelet: "",
+        means: "systemd did not make the container's cgroup in time.",
+        knows: "The cgroup was waited for as long as the runtime waits for systemd.",
+        next_check: "Look at PID 1's CPU time, `systemctl list-jobs` and the number of mounts.",
+    },
+    Reason {
+        name: "cgroup_limit",
+        kubelet: "",
+        means: "The kernel refused to make the container's cgroup or to take one of its values.",
+        knows: "A refused write, or the reply's text.",
+        next_check: "Check the value, and the number of cgroups (/proc/cgroups): leaked ones use the ids up.",
+    },
+    Reason {
+        name: "apparmor_profile_missing",
+        kubelet: "",
+        means: "The container's AppArmor profile is not loaded on this node.",
+        knows: "The write of init's label was refused, or the reply says so.",
+        next_check: "Load the profile (`apparmor_parser`), or look at `aa-status`.",
+    },
+    Reason {
+        name: "exec_failed",
+        kubelet: "CrashLoopBackOff",
+        means: "The entrypoint's execve failed, after the runtime had reported success.",
+        knows: "The execve's errno.",
+        next_check: "ENOEXEC: the image's architecture, or a script's first line. ENOENT: the interpreter or loader. EACCES: the file's mode.",
+    },
+    Reason {
+        name: "exited_before_exec",
+        kubelet: "CrashLoopBackOff",
+        means: "The container's init ended before it ran the entrypoint.",
+        knows: "Init's exit, without an execve before it.",
+        next_check: "Look for who sent the signal, or at the runtime's log.",
+    },
+    Reason {
+        name: "client_deadline",
+        kubelet: "",
+        means: "The client waited no longer for the call; the stage is what was still going on.",
+        knows: "The client reset the call at its own deadline.",
+        next_check: "Look at the stage that was open, and at the process that it names.",
+    },
+    Reason {
+        name: "client_cancel",
+        kubelet: "",
+        means: "The client gave the call up before its deadline.",
+        knows: "The client reset the call.",
+        next_check: "Look at why the client did: kubelet does when it restarts or when the pod is deleted.",
+    },
+    Reason {
+        name: "runtime_restarted",
+        kubelet: "-",
+        means: "The runtime ended before it had answered.",
+        knows: "The exit of the runtime's process.",
+        next_check: "Look at the runtime's log and its service: a crash, an OOM kill, an upgrade.",
+    },
+    Reason {
+        name: "connection_closed",
+        kubelet: "-",
+        means: "The client's connection ended before the reply.",
+        knows: "The connection's end.",
+        next_check: "Look at whether the client ended or restarted.",
+    },
+    Reason {
+        name: "server_reset",
+        kubelet: "",
+        means: "The runtime reset the call.",
+        knows: "A reset by the server.",
+        next_check: "Look at the runtime's log.",
+    },
+    Reason {
+        name: "no_status",
+        kubelet: "-",
+        means: "The call ended without a status that podlapse could read.",
+        knows: "The end of the call's stream.",
+        next_check: "Look at what the runtime did next; the quality section says what podlapse missed.",
+    },
+    Reason {
+        name: "sandbox_stopped",
+        kubelet: "-",
+        means: "The sandbox was stopped before every container had started.",
+        knows: "A StopPodSandbox.",
+        next_check: "Look at who stopped it: the pod was deleted, evicted or replaced.",
+    },
+    Reason {
+        name: "container_stopped",
+        kubelet: "-",
+        means: "The container was told to stop while its start hung.",
+        knows: "A StopContainer before the entrypoint.",
+        next_check: "Look at what the start waited for, and at who stopped it.",
+    },
+    Reason {
+        name: "call_failed",
+        kubelet: "",
+        means: "A call failed, for a reason that podlapse does not know; the message is the runtime's.",
+        knows: "The call's status.",
+        next_check: "Read the message. The stage is the innermost step that failed, as far as one did.",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_page() {
+        let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reasons");
+        let mut names = BTreeSet::new();
+        for reason in REASONS {
+            let name = format!("{}.md", reason.name);
+            expect_test::expect_file![docs.join(&name)].assert_eq(&reason.page());
+            assert!(names.insert(name), "{} is there twice", reason.name);
+        }
+        let files = std::fs::read_dir(docs).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        assert_eq!(files.collect::<BTreeSet<_>>(), names);
+    }
+}
