@@ -227,8 +227,8 @@ pub const REASONS: &[Reason] = &[
         name: "cgroup_frozen",
         kubelet: "",
         means: "The container's cgroup is frozen, so that its init cannot go on.",
-        knows: "The last write to its freezer froze it.",
-        next_check: "Look at who froze it (the culprit), and thaw it: write 0 to cgroup.freeze.",
+        knows: "The last write to its freezer (cgroup v1) froze it, or the reply says so.",
+        next_check: "Look at who froze it (the culprit), and thaw it: write 0 to cgroup.freeze (v1: THAWED to freezer.state).",
     },
     Reason {
         name: "systemd_slow",

@@ -367,6 +367,7 @@ fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, Monotoni
     let origin = whole.0;
     let entry = unit.entry.as_ref().filter(|entry| entry.at <= closed);
     known.pid = unit.init();
+    known.init_oom = unit.init_oom;
     known.oom_score_adj = entry.and_then(|entry| entry.oom_score_adj);
     known.namespaces = entry.and_then(|entry| entry.namespaces);
     known.cgroup = unit.cgroup.clone();

@@ -221,6 +221,8 @@ pub(super) struct Unit {
     pub(super) listening: Option<Listening>,
     pub(super) exit: Option<(MonotonicNs, Exit)>,
     pub(super) oom: bool,
+    /// Which of the processes that become init, where it was one of them.
+    pub(super) init_oom: Option<Tgid>,
 }
 
 impl Unit {

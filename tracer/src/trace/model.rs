@@ -303,6 +303,8 @@ pub struct Container {
     pub listen: Option<ListenPoint>,
     /// Its exit.
     pub exit: Option<ExitPoint>,
+    /// The process that the kernel killed for memory, of those that were to become its init.
+    pub init_oom: Option<Tgid>,
 }
 
 /// A value written to a file of a cgroup.

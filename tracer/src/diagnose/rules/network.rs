@@ -71,12 +71,15 @@ pub(super) const RULES: &[Rule] = &[
 /// The innermost plugin that failed: the one that it ran, where that failed too.
 fn failed(case: &Case<'_>) -> Option<Sign> {
     let plugins = case.plugins();
-    plugins.into_iter().rev().find(|(_, process)| is_bad(process)).map(Sign::ended)
+    let failed = |process: &crate::trace::ProcessInfo| process.signal.is_none() && is_bad(process);
+    plugins.into_iter().rev().find(|(_, process)| failed(process)).map(Sign::ended)
 }
 
 fn killed(case: &Case<'_>) -> Option<Sign> {
+    // A runtime whose time is up ends its plugins itself.
+    let gave_up = case.call().is_some_and(|call| matches!(call.code, Some(1 | 4)));
     let plugins = case.plugins();
-    plugins.into_iter().rev().find(|(_, process)| process.signal.is_some()).map(Sign::ended)
+    plugins.into_iter().rev().find(|(_, process)| process.signal.is_some() && !gave_up).map(Sign::ended)
 }
 
 /// A network namespace was made, and no plugin run.
@@ -91,7 +94,7 @@ fn never_ran(case: &Case<'_>) -> Option<Sign> {
     if let Some(name) = missing(&case.symptom.message) {
         let parent = plugins.iter().rev().find(|(_, process)| is_bad(process));
         let ran = plugins.iter().any(|(span, _)| span.name == name);
-        let stage = parent.map(|(span, _)| span.stage.clone());
+        let stage = Some(parent.map_or_else(|| "sandbox.cni".to_owned(), |(span, _)| span.stage.clone()));
         let asked = parent.map(|(span, process)| format!("{} failed, and ran no such plugin", named(span, process)));
         let mut evidence = vec![format!("no process of {name} was seen")];
         evidence.extend(asked);

@@ -91,8 +91,8 @@ fn gave_up(case: &Case<'_>) -> Option<Sign> {
     let given = case.part("oci.create.privileges").last()?;
     let later = ["oci.create.lsm", "oci.create.seccomp", "oci.create.mounts", "oci.create.hooks"];
     let went_on = later.into_iter().flat_map(|part| case.part(part)).any(|span| span.start_ns > given.start_ns);
-    let failed = case.container()?.exit.as_ref().is_some_and(|exit| exit.code.is_some_and(|code| code != 0));
-    if went_on || !failed {
+    let by_itself = case.failed("oci.create").is_some_and(|(_, create)| create.signal.is_none());
+    if went_on || !by_itself {
         return None;
     }
     let mut evidence = vec!["init gave up its privileges, and ended without an execve".to_owned()];

@@ -56,19 +56,18 @@ pub(super) const RULES: &[Rule] = &[
 /// The kernel killed init for memory before it ran the entrypoint.
 fn oom(case: &Case<'_>) -> Option<Sign> {
     let container = case.container()?;
-    container.exit.as_ref().filter(|exit| exit.oom)?;
+    let victim = container.init_oom?;
     let limit = container.limits.get("memory.max").or_else(|| container.limits.get("memory.limit_in_bytes"));
     let limit = limit.map_or(String::new(), |limit| format!("; the limit is {} bytes", limit.trim()));
-    let culprit = container.pid.map(|pid| format!("init (pid {})", pid.0));
+    let culprit = Some(format!("init (pid {})", victim.0));
     Some(Sign { culprit, ..Sign::says(format!("the kernel killed init for memory before the entrypoint{limit}")) })
 }
 
-/// What was written to the container's freezer last.
+/// What was written to the container's freezer last; of cgroup v2 the writes to `cgroup.*` are not kept.
 fn frozen(case: &Case<'_>) -> Option<Sign> {
-    let freezer = |file: &str| matches!(file, "cgroup.freeze" | "freezer.state");
     let mut writes = case.container()?.writes.iter();
-    let last = writes.rfind(|write| freezer(&write.file) && write.errno.is_none())?;
-    matches!(last.value.trim(), "1" | "FROZEN").then_some(())?;
+    let last = writes.rfind(|write| write.file == "freezer.state" && write.errno.is_none())?;
+    (last.value.trim() == "FROZEN").then_some(())?;
     let comm = last.comm.as_deref().unwrap_or("a process");
     let culprit = format!("{comm} (pid {})", last.pid.0);
     let evidence = format!("{culprit} wrote {} to {}, and nothing undid it", last.value.trim(), last.file);

@@ -31,9 +31,13 @@ impl Lifecycle {
             Event::Cgroup(cgroup) => self.cgroup(record, cgroup),
             Event::CgroupWrite(write) => self.cgroup_write(record, write),
             Event::Oom { victim } => {
-                let unit = self.processes.get(*victim).and_then(|p| p.unit);
-                match unit.and_then(|key| self.units.get_mut(key)) {
-                    Some(unit) => unit.oom = true,
+                let process = self.processes.get(*victim);
+                let init = process.is_some_and(|process| process.kind == Kind::Init);
+                match process.and_then(|p| p.unit).and_then(|key| self.units.get_mut(key)) {
+                    Some(unit) => {
+                        unit.oom = true;
+                        unit.init_oom = unit.init_oom.or(Some(*victim).filter(|_| init));
+                    }
                     None => self.stray_oom = true,
                 }
             }

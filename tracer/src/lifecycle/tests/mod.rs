@@ -23,6 +23,7 @@ mod starts;
 mod systemd;
 mod tasks;
 mod under_way;
+mod verdicts;
 
 use self::dsl::Stream;
 use crate::engine::Config;
