@@ -281,7 +281,8 @@ async fn a_client_is_killed_in_the_middle_of_its_starts() -> Result<()> {
         let reason = trace["verdict"]["reason"].as_str().unwrap_or_default();
         // What containerd was doing for it goes on until it notices; then its reply goes nowhere.
         ensure!(
-            trace["outcome"] == "failed" && ["connection_closed", "client_cancel", "call_failed"].contains(&reason),
+            trace["outcome"] == "failed"
+                && ["connection_closed", "client_cancel", "call_failed", "cni_killed"].contains(&reason),
             "{} {}",
             trace["outcome"],
             trace["verdict"]

@@ -95,7 +95,7 @@ pub const REASONS: &[Reason] = &[
         kubelet: "FailedCreatePodSandBox",
         means: "A CNI plugin was ended by a signal.",
         knows: "The kernel's exit record of the plugin's process.",
-        next_check: "Look in the kernel's log for an OOM kill or a crash of that process, and for who sends signals to it.",
+        next_check: "Look in the kernel's log for an OOM kill or a crash of that process, and for who sends signals to it: the runtime does when its client has gone.",
     },
     Reason {
         name: "cni_failed",

@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
     says(
         "cni_bad_output",
         &[
-            &["netplugin failed"],
+            &["netplugin failed: \""],
             &["plugin type=", "invalid character '"],
             &["plugin type=", "unexpected end of json input"],
         ],
