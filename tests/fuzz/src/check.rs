@@ -108,6 +108,7 @@ fn order(events: &[CallEvent]) {
                 assert!(open.contains(key), "a message of no call: {key:?}");
             }
             CallEvent::End { key, .. } => assert!(open.remove(key), "ended twice: {key:?}"),
+            CallEvent::Unasked { key, .. } => assert!(!open.contains(key), "asked, and open: {key:?}"),
             CallEvent::Named(named) => {
                 let left = opaque.get_mut(&named.start.key).filter(|left| **left > 0);
                 *left.expect("a name only for a call that has none") -= 1;

@@ -13,6 +13,8 @@ extern crate self as podlapse;
 mod capture;
 #[path = "../../../tracer/src/cri/mod.rs"]
 mod cri;
+#[path = "../../../tracer/src/diagnose/mod.rs"]
+mod diagnose;
 #[path = "../../../tracer/src/engine.rs"]
 mod engine;
 #[path = "../../../tracer/src/ids.rs"]
