@@ -43,14 +43,15 @@ pub(super) enum Cause {
 }
 
 /// What the change from one state to another tells: the methods that do it, and how to say so. That a sandbox is no
-/// longer ready tells nothing: its pause may have died by itself.
-pub(super) fn doers(object: Object, before: State, after: State) -> Option<(Set, &'static str)> {
+/// longer ready tells nothing: its pause may have died by itself. On containerd alone a container's init is made by
+/// StartContainer; elsewhere it waits since its creation, and may die before it is started.
+pub(super) fn doers(object: Object, before: State, after: State, containerd: bool) -> Option<(Set, &'static str)> {
     match (object, before, after) {
         (_, State::Gone, _) => None,
         (Object::Container, State::Created, State::Running) => {
             Some((Method::StartContainer.set(), "container created before, running after"))
         }
-        (Object::Container, State::Created, State::Exited) => {
+        (Object::Container, State::Created, State::Exited) if containerd => {
             Some((Method::StartContainer.set(), "container created before, exited after"))
         }
         (Object::Container, _, State::Gone) => Some((

@@ -194,7 +194,7 @@ impl Infer {
             }
         }
         let Some(before) = before else { return };
-        let Some((by, evidence)) = doers(object, before.state, state) else { return };
+        let Some((by, evidence)) = doers(object, before.state, state, self.containerd) else { return };
         let parent = self.world.get(id).and_then(|thing| thing.parent);
         self.change(Change { id, object, parent, by, from: before.from, to, evidence, task: None });
     }

@@ -82,6 +82,8 @@ pub(crate) struct Infer {
     package: Option<Package>,
     /// Methods that the runtime does not have.
     absent: Set,
+    /// The runtime says that it is containerd.
+    containerd: bool,
     kubelets: BTreeSet<Tgid>,
     /// ttrpc calls to shims whose request has not come.
     tasks: BTreeMap<CallKey, Task>,
@@ -202,6 +204,11 @@ impl Infer {
     /// Any other record.
     pub(crate) fn sign(&mut self, record: &Record, _out: &mut Vec<CallEvent>) {
         match &record.event {
+            Event::Node(facts) => {
+                if let Some((_, name)) = facts.iter().find(|(fact, name)| fact == "runtime" && !name.is_empty()) {
+                    self.containerd = name == "containerd";
+                }
+            }
             Event::Process(process) if habits::is_kubelet(&process.exe) => {
                 self.kubelets.insert(record.tgid);
             }

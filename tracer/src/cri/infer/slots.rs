@@ -127,6 +127,7 @@ impl Infer {
     /// A Version reply.
     pub(super) fn runtime_version(&mut self, reply: &Fields, out: &mut Vec<CallEvent>) {
         let text = |field| reply.text(field).unwrap_or_default();
+        self.containerd = text(Field::RuntimeName) == "containerd";
         self.absent = versions::absent(text(Field::RuntimeName), text(Field::RuntimeVersion));
         self.exclude_absent(out);
     }
