@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::trace::{CallInfo, Container, ProcessInfo, Span, Trace, Verdict};
+use crate::trace::{CallInfo, Container, ProcessInfo, Span, SpanId, Trace, Verdict};
 
 use super::reasons::Reason;
 
@@ -28,15 +28,8 @@ impl<'a> Case<'a> {
         };
         // What failed first, in the time of the replies, is what the lifecycle blames.
         let call = trace.spans.iter().filter(bad).min_by_key(|span| span.end_ns);
-        let mut inside: BTreeSet<_> = call.map(|span| span.id).into_iter().collect();
-        let mut spans = Vec::new();
-        // Parents come first.
-        for span in &trace.spans {
-            if call.is_none() || span.parent.is_some_and(|parent| inside.contains(&parent)) {
-                inside.insert(span.id);
-                spans.push(span);
-            }
-        }
+        let all = trace.spans.iter();
+        let spans = call.map_or_else(|| all.clone().collect(), |span| below(all.clone(), [span.id].into()));
         Case { trace, symptom, text: symptom.message.to_lowercase(), call, spans }
     }
 
@@ -65,21 +58,16 @@ impl<'a> Case<'a> {
 
     /// The plugins' processes that were to add the pod to its networks, delegates too; not those that cleaned up.
     pub(super) fn plugins(&self) -> Vec<(&'a Span, &'a ProcessInfo)> {
-        let whole: Vec<_> = self.part("cni").filter(|span| span.name == "CNI").map(|span| span.id).collect();
-        let mut inside: BTreeSet<_> = whole.into_iter().collect();
-        let mut plugins = Vec::new();
-        for span in &self.spans {
-            if span.parent.is_some_and(|parent| inside.contains(&parent)) {
-                inside.insert(span.id);
-                plugins.extend(span.process.as_ref().map(|process| (*span, process)));
-            }
-        }
-        plugins
+        let whole = self.part("cni").filter(|span| span.name == "CNI").map(|span| span.id).collect();
+        let plugins = below(self.spans.iter().copied(), whole);
+        plugins.into_iter().filter_map(|span| Some((span, span.process.as_ref()?))).collect()
     }
 
     /// Processes of such spans that ended badly, with their span.
     pub(super) fn failed(&self, part: &'a str) -> Option<(&'a Span, &'a ProcessInfo)> {
-        self.part(part).filter_map(|span| Some((span, span.process.as_ref()?))).find(|(_, process)| is_bad(process))
+        self.part(part)
+            .filter_map(|span| Some((span, span.process.as_ref()?)))
+            .find(|(_, process)| process.ended_badly())
     }
 
     /// The container that failed: the last one that reached no entrypoint, or whose exec failed.
@@ -107,9 +95,16 @@ impl<'a> Case<'a> {
     }
 }
 
-/// It failed or was ended.
-pub(super) fn is_bad(process: &ProcessInfo) -> bool {
-    process.signal.is_some() || process.exit_code.is_some_and(|code| code != 0)
+/// The spans below those of `inside`; parents come first.
+fn below<'a>(spans: impl Iterator<Item = &'a Span>, mut inside: BTreeSet<SpanId>) -> Vec<&'a Span> {
+    let is_below = |span: &&Span| {
+        let below = span.parent.is_some_and(|parent| inside.contains(&parent));
+        if below {
+            inside.insert(span.id);
+        }
+        below
+    };
+    spans.filter(is_below).collect()
 }
 
 /// `bridge (pid 4711) exited with 1`.

@@ -68,10 +68,7 @@ impl Draft {
     /// The deepest span at or below `root` whose process failed, or whose last sign failed inside such a process; of
     /// several, the last to start.
     pub(crate) fn failed_below(&self, root: DraftId) -> Option<&DraftSpan> {
-        let process_failed = |span: &DraftSpan| {
-            let process = span.process.as_ref();
-            process.is_some_and(|p| p.errno.is_some() || p.signal.is_some() || p.exit_code.is_some_and(|c| c != 0))
-        };
+        let process_failed = |span: &DraftSpan| span.process.as_ref().is_some_and(ProcessInfo::failed);
         let failed = |(parent, span): &(Option<usize>, DraftSpan)| {
             // Runtimes try calls that may fail: that is a reason only where the process then failed too.
             let inside =

@@ -206,6 +206,18 @@ pub struct ProcessInfo {
     pub errno: Option<i32>,
 }
 
+impl ProcessInfo {
+    /// It exited with an error, or a signal ended it.
+    pub fn ended_badly(&self) -> bool {
+        self.signal.is_some() || self.exit_code.is_some_and(|code| code != 0)
+    }
+
+    /// It ended badly, or what the span is of it failed.
+    pub fn failed(&self) -> bool {
+        self.errno.is_some() || self.ended_badly()
+    }
+}
+
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallInfo {

@@ -9,7 +9,7 @@ mod sandbox;
 pub(super) use sandbox::reserved_for;
 
 use super::Fit;
-use super::case::{Case, ended, is_bad, named};
+use super::case::{Case, ended, named};
 use crate::trace::{Confidence, ProcessInfo, Span};
 
 /// All of them: what is most particular first.
@@ -119,7 +119,7 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
         "client_deadline" | "client_cancel" => processes
             .find(|(span, _)| span.end_ns.is_none())
             .map(|(span, process)| Sign { culprit: Some(named(span, process)), ..Sign::says(ended(span, process)) }),
-        _ => processes.find(|(_, process)| is_bad(process)).map(Sign::ended),
+        _ => processes.find(|(_, process)| process.ended_badly()).map(Sign::ended),
     };
     let sign = Sign { stage: None, ..sign.unwrap_or_default() };
     Fit { sign, text: None, confidence: Confidence::Seen }

@@ -1,7 +1,7 @@
 //! The pod's networks: CNI plugins and what they ask.
 
 use super::{CALL, Rule, Sign, Takes};
-use crate::diagnose::case::{Case, is_bad, named};
+use crate::diagnose::case::{Case, named};
 
 const fn says(reason: &'static str, texts: &'static [&'static [&'static str]]) -> Rule {
     Rule { reason, of: CALL, within: "sandbox", sign: failed, texts, takes: Takes::Text }
@@ -71,7 +71,7 @@ pub(super) const RULES: &[Rule] = &[
 /// The innermost plugin that failed: the one that it ran, where that failed too.
 fn failed(case: &Case<'_>) -> Option<Sign> {
     let plugins = case.plugins();
-    let failed = |process: &crate::trace::ProcessInfo| process.signal.is_none() && is_bad(process);
+    let failed = |process: &crate::trace::ProcessInfo| process.signal.is_none() && process.ended_badly();
     plugins.into_iter().rev().find(|(_, process)| failed(process)).map(Sign::ended)
 }
 
@@ -92,7 +92,7 @@ fn nothing_ran(case: &Case<'_>) -> Option<Sign> {
 fn never_ran(case: &Case<'_>) -> Option<Sign> {
     let plugins = case.plugins();
     if let Some(name) = missing(&case.symptom.message) {
-        let parent = plugins.iter().rev().find(|(_, process)| is_bad(process));
+        let parent = plugins.iter().rev().find(|(_, process)| process.ended_badly());
         let ran = plugins.iter().any(|(span, _)| span.name == name);
         let stage = Some(parent.map_or_else(|| "sandbox.cni".to_owned(), |(span, _)| span.stage.clone()));
         let asked = parent.map(|(span, process)| format!("{} failed, and ran no such plugin", named(span, process)));

@@ -140,11 +140,7 @@ fn scale(at: u64, total: u64, width: usize, divide: fn(u128, u128) -> u128) -> u
 
 pub(super) fn failed(span: &Span) -> bool {
     let call = span.call.as_ref().is_some_and(|call| call.code.is_some_and(|code| code != 0));
-    call || span.process.as_ref().is_some_and(process_failed)
-}
-
-fn process_failed(process: &ProcessInfo) -> bool {
-    process.errno.is_some() || process.signal.is_some() || process.exit_code.is_some_and(|code| code != 0)
+    call || span.process.as_ref().is_some_and(ProcessInfo::failed)
 }
 
 /// How the call or process ended, in a few columns.
@@ -179,7 +175,7 @@ fn failure(span: &Span, charset: Charset) -> String {
         let message = call.message.as_deref().unwrap_or("no message");
         parts.push(format!("{} ({code}): {}", grpc_code(code), charset.clean(message)));
     }
-    if let Some(process) = span.process.as_ref().filter(|process| process_failed(process)) {
+    if let Some(process) = span.process.as_ref().filter(|process| process.failed()) {
         let who = format!("{} (pid {})", charset.clean(&process.exe), process.pid);
         if let Some(number) = process.errno {
             let text = std::io::Error::from_raw_os_error(number).to_string();
