@@ -194,7 +194,7 @@ pub async fn check(backend: Backend) -> Result<String> {
 
     let choice = Choice::Only(backend);
     let options = Options { socket: Some(path), bootstrap: Bootstrap::Off, backend: choice };
-    let mut session = Session::attach(options).await?;
+    let mut session = Session::attach(options, || ()).await?;
     found.exchange(calls, &mut noise)?;
     // The rings hold about two exchanges.
     let mut records = session.next().await?;

@@ -57,7 +57,7 @@ async fn a_process_is_watched_from_its_sockets_to_its_children() {
     std::thread::sleep(Duration::from_millis(50));
 
     let options = Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off, ..Options::default() };
-    let mut session = match Session::attach(options).await {
+    let mut session = match Session::attach(options, || ()).await {
         Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
             return println!("skipped: {error}");
         }
@@ -160,12 +160,12 @@ async fn trampolines_are_taken_or_their_refusal_is_told() {
     let only =
         |backend| Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off, backend: Choice::Only(backend) };
     let by = |session: &Session| session.node_now().backends["socket"].clone();
-    match Session::attach(only(Backend::Trampoline)).await {
+    match Session::attach(only(Backend::Trampoline), || ()).await {
         Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {
             return println!("skipped: {error}");
         }
         Err(ProbeError::Trampolines(reason)) => assert!(!reason.is_empty()),
         session => assert_eq!(by(&session.unwrap()), "trampoline"),
     }
-    assert_eq!(by(&Session::attach(only(Backend::Tracepoint)).await.unwrap()), "tracepoint");
+    assert_eq!(by(&Session::attach(only(Backend::Tracepoint), || ()).await.unwrap()), "tracepoint");
 }

@@ -1,8 +1,6 @@
 //! `podlapse trace` and `podlapse record`: attach, run COMMAND, drop privileges, watch.
 
 use std::io;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 use tracer_ebpf::mark;
 
@@ -42,18 +40,8 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
 /// Attaches. On a busy node that takes seconds, in which a start would not be seen.
 pub(super) async fn attach(args: &Attach) -> Result<Session, Failure> {
     let Attach { socket, bootstrap, backend } = args;
-    if may_attach(socket.0.as_deref()) {
-        Say::plain().line("attaching; starts count from the next line on");
-    }
     let options = Options { socket: socket.0.clone(), bootstrap: (*bootstrap).into(), backend: (*backend).into() };
-    Ok(Session::attach(options).await?)
-}
-
-/// Whether nothing keeps podlapse from attaching that is known at once.
-fn may_attach(socket: Option<&Path>) -> bool {
-    let listens = |path: &Path| UnixStream::connect(path).is_ok();
-    let known = || probe::candidates().iter().any(|path| listens(path));
-    probe::missing_capabilities().is_empty() && socket.map_or_else(known, listens)
+    Ok(Session::attach(options, || Say::plain().line("attaching; starts count from the next line on")).await?)
 }
 
 impl Kernel for Session {
@@ -227,10 +215,13 @@ mod tests {
         );
     }
 
-    #[test]
-    fn attaching_is_not_said_where_nobody_listens() {
+    #[tokio::test]
+    async fn attaching_is_not_said_where_nobody_listens() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!may_attach(Some(&dir.path().join("absent.sock"))));
+        let options = Options { socket: Some(dir.path().join("absent.sock")), ..Options::default() };
+        let mut said = false;
+        assert!(Session::attach(options, || said = true).await.is_err());
+        assert!(!said);
     }
 
     #[test]

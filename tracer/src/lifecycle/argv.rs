@@ -120,10 +120,9 @@ pub(super) fn basename(path: &str) -> &str {
 /// A plugin is run by its path alone, out of a folder of `CNI_PATH` (CNI specification, "Execution Protocol"); programs
 /// that a plugin runs, such as iptables or cat, inherit the variables, but have arguments or are found elsewhere.
 fn cni(exec: &Exec) -> Option<Cni> {
-    let var = |name: &str| exec.cni.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let var = |name: &str| exec.variable(name);
     let (command, container) = (var("CNI_COMMAND")?, var("CNI_CONTAINERID")?);
-    let place = Path::new(&exec.filename).parent();
-    let installed = var("CNI_PATH").is_none_or(|path| path.split(':').any(|dir| place == Some(Path::new(dir))));
+    let installed = var("CNI_PATH").is_none_or(|path| is_installed(&exec.filename, path));
     if !is_alone(exec) || !installed {
         return None;
     }
@@ -142,6 +141,12 @@ fn cni(exec: &Exec) -> Option<Cni> {
         namespace: arg("K8S_POD_NAMESPACE"),
         name: arg("K8S_POD_NAME"),
     })
+}
+
+/// Whether a file is in one of the folders of `CNI_PATH`.
+pub(super) fn is_installed(file: &str, path: &str) -> bool {
+    let place = Path::new(file).parent();
+    path.split(':').any(|folder| place == Some(Path::new(folder)))
 }
 
 /// Whether a program has no arguments. Of a script the kernel makes `INTERPRETER [ARGUMENT] FILE`, and keeps the file's

@@ -89,14 +89,16 @@ pub struct Session {
 
 impl Session {
     /// Loads and attaches the programs, finds the runtime, and puts all that exists already into the first records:
-    /// Node, Clock, Process, Socket, Mark.
+    /// Node, Clock, Process, Socket, Mark. `found` is called once there is a runtime to attach for; what follows takes
+    /// seconds.
     ///
     /// # Errors
     /// [`ProbeError`] says what is wrong and what to do; nothing is left attached then.
-    pub async fn attach(options: Options) -> Result<Session, ProbeError> {
+    pub async fn attach(options: Options, found: impl FnOnce()) -> Result<Session, ProbeError> {
         privileges::check()?;
         // Before the programs: with no runtime there is nothing to attach for.
         let (socket, listener) = find(options.socket).await?;
+        found();
         let proc = Proc::default();
         let mnt = proc.namespaces(listener.pid).mnt;
         let mut loaded = loader::load_for_tracing(options.backend)?;

@@ -220,6 +220,13 @@ pub struct Exec {
     pub cni: Vec<(String, String)>,
 }
 
+impl Exec {
+    /// The value of a `CNI_*` variable.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.cni.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
 /// The record's process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {

@@ -11,11 +11,10 @@ use crate::record::Exec;
 impl Infer {
     /// A program is run that may be a plugin.
     pub(super) fn plugin(&mut self, at: MonotonicNs, exec: &Exec) {
-        let variable = |name: &str| exec.cni.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-        if variable("CNI_COMMAND") != Some("DEL") {
+        if exec.variable("CNI_COMMAND") != Some("DEL") {
             return;
         }
-        let Some(id) = variable("CNI_CONTAINERID").and_then(Id::parse) else { return };
+        let Some(id) = exec.variable("CNI_CONTAINERID").and_then(Id::parse) else { return };
         let by = Method::StopPodSandbox.set().or(Method::RemovePodSandbox.set());
         let evidence = "its sandbox's network was taken down";
         self.change(Change { id, object: Object::Sandbox, parent: None, by, from: at, to: at, evidence, task: None });

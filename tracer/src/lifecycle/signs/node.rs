@@ -1,7 +1,7 @@
 //! What user space says: the node, losses, processes found at attach.
 
 use super::super::Lifecycle;
-use super::super::argv::{OciAction, Program, ShimAction, basename, classify, program};
+use super::super::argv::{OciAction, Program, ShimAction, basename, classify, is_installed, program};
 use super::super::cgroup::{PathIds, cgroup_ids};
 use super::super::unit::{Created, Kind, UnitKey};
 use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid};
@@ -79,14 +79,7 @@ impl Lifecycle {
     /// What works for the runtime already is taken as if its clone and its exec had been seen; false: it is told apart
     /// by more than those. Of what began before podlapse came, the calls did, too.
     fn helper_found(&mut self, at: MonotonicNs, tgid: Tgid, found: &Process, helper: &Helper) -> bool {
-        // A plugin is called by its path, which need not be the executable's own; a script's is the last word.
-        let path = helper.cni.iter().find(|(name, _)| name == "CNI_PATH").map_or("", |(_, path)| path);
-        let installed =
-            |word: &&String| word.rsplit_once('/').is_some_and(|(folder, _)| path.split(':').any(|it| it == folder));
-        let script = found.argv.last().filter(|_| found.argv.len() <= 3).filter(installed);
-        let first = found.argv.first().filter(|word| word.starts_with('/'));
-        let filename = script.or(first).unwrap_or(&found.exe);
-        let exec = Exec {
+        let mut exec = Exec {
             parent: found.parent,
             cgroup: CgroupId(0),
             namespaces: found.namespaces,
@@ -94,10 +87,17 @@ impl Lifecycle {
             incomplete: false,
             comm: basename(&found.exe).to_owned(),
             oom_score_adj: 0,
-            filename: filename.clone(),
+            filename: found.exe.clone(),
             argv: found.argv.clone(),
             cni: helper.cni.clone(),
         };
+        // A plugin is called by its path, which need not be the executable's own; a script's is the last word.
+        let installed = |word: &&String| exec.variable("CNI_PATH").is_some_and(|path| is_installed(word, path));
+        let script = found.argv.last().filter(|_| found.argv.len() <= 3).filter(installed);
+        let first = found.argv.first().filter(|word| word.starts_with('/'));
+        if let Some(word) = script.or(first) {
+            exec.filename = word.clone();
+        }
         let at = helper.started.min(at);
         let created = Some(Created { at, clone_flags: 0, cgroup: CgroupId(0) });
         match program(&exec) {
