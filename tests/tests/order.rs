@@ -75,7 +75,8 @@ fn straced(log: &str, offset: Offset) -> Result<Vec<Seen>> {
             Some((thread.parse::<u32>().ok()?, nanoseconds(time)? + offset, rest))
         };
         let (thread, at, rest) = head().with_context(|| format!("strace wrote {line:?}"))?;
-        if rest.starts_with("+++") || rest.starts_with("---") {
+        // An end, a signal, or a thread that strace let go before it had looked at what it was calling.
+        if rest.starts_with("+++") || rest.starts_with("---") || rest == "???( <detached ...>" {
             continue;
         }
         let (call, start) = match rest.strip_prefix("<... ") {
