@@ -249,9 +249,9 @@ async fn mute(
     listener: &Path,
     records: &mut Vec<Record>,
 ) -> Result<Vec<(ConnId, Streams)>> {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        records.extend(session.next().await?);
+        let more = tokio::time::timeout(Duration::from_secs(60), session.next()).await;
+        records.extend(more.context("the pair to be muted was not seen whole")??);
         let seen = Seen::of(records, listener)?;
         if let (Some(client), Some(server)) = (seen.connected.get(3), seen.accepted.get(3)) {
             let truth = |end: &End| (end.sent.clone(), end.received.clone());
@@ -261,7 +261,6 @@ async fn mute(
                 return Ok(vec![(*client, truth(&pair.client)), (*server, truth(&pair.server))]);
             }
         }
-        ensure!(std::time::Instant::now() < deadline, "the pair to be muted was not seen whole");
     }
 }
 

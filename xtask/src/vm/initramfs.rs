@@ -11,7 +11,7 @@ use crate::cpio::Cpio;
 use crate::sh;
 
 /// No tracefs: podlapse copes by itself. The lines around each backend's verdict are what [`super::verdict`] looks for on
-/// the console.
+/// the console. What hangs is ended, and the kernel says where its tasks are.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -21,15 +21,21 @@ mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+bounded() {
+    timeout -s KILL 150 \"$@\" && return
+    code=$?
+    [ $code = 137 ] && echo 8 > /proc/sysrq-trigger && echo t > /proc/sysrq-trigger && sleep 5
+    return $code
+}
 for backend in tracepoint trampoline; do
-    podlapse doctor --hooks --backend $backend -o json > /tmp/verdict
+    bounded podlapse doctor --hooks --backend $backend -o json > /tmp/verdict
     code=$?
     echo
     echo podlapse-vm-begin $(uname -r) $backend
     cat /tmp/verdict
     echo
     echo podlapse-vm-end $code
-    podlapse-guest payload $backend > /tmp/payload 2>&1
+    bounded podlapse-guest payload $backend > /tmp/payload 2>&1
     echo podlapse-vm-payload $? $(tail -n 1 /tmp/payload)
 done
 poweroff -f
