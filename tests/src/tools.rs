@@ -46,11 +46,13 @@ fn folder() -> Result<PathBuf> {
     })
 }
 
-/// What python3 needs in its `PYTHONPATH` to read logs of histograms.
+/// What python3 needs in its `PYTHONPATH` to read logs of histograms and to call the CRI.
 pub fn python() -> Result<PathBuf> {
     let dir = folder()?.join("python");
-    if !dir.join("hdrh").exists() {
-        bail!("no hdrh in {}: run `cargo xtask setup python`", dir.display());
+    for package in ["hdrh", "grpc"] {
+        if !dir.join(package).exists() {
+            bail!("no {package} in {}: run `cargo xtask setup python`", dir.display());
+        }
     }
     Ok(dir)
 }

@@ -2,12 +2,16 @@
 //! to get its right name, or none.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::calls::{self, Seen, Source};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::{Cri, Node, Options, podlapse, trace};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Every method is in the connection's header table afterwards.
@@ -72,6 +76,88 @@ fn whole(trace: &Value, pod: &StartedPod) -> Result<()> {
     let notes = trace["quality"]["notes"].to_string();
     ensure!(notes.contains("inferred: StartContainer: "), "the notes say nothing of it: {notes}");
     Ok(())
+}
+
+/// A client that hands calls on by gRPC's C core.
+struct Core {
+    python: Child,
+    /// Its output: a call's path a line.
+    paths: Lines<BufReader<ChildStdout>>,
+}
+
+impl Core {
+    fn start(folder: &Path, socket: &Path) -> Result<(Core, PathBuf)> {
+        let (script, own) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/core_client.py"), folder.join("core.sock"));
+        let mut python = Command::new("python3");
+        python.arg(script).arg(&own).arg(socket).env("PYTHONPATH", podlapse_tests::tools::python()?);
+        let mut python = python.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot run python3")?;
+        let output = python.stdout.take().context("its output is a pipe")?;
+        let mut paths = BufReader::new(output).lines();
+        let ready = paths.next().context("the client ended")??;
+        ensure!(ready == "ready", "the client says {ready:?}");
+        Ok((Core { python, paths }, own))
+    }
+
+    /// The paths of its calls, in order.
+    fn end(mut self) -> Result<Vec<String>> {
+        let pid = Pid::from_raw(self.python.id().cast_signed()).context("the client has no pid")?;
+        kill_process(pid, Signal::TERM)?;
+        let paths = self.paths.by_ref().collect::<std::io::Result<_>>()?;
+        self.python.wait()?;
+        Ok(paths)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Nothing is left to do about a failure.
+        _ = self.python.kill();
+        _ = self.python.wait();
+    }
+}
+
+/// Its header fields have another order and other indices than Go's.
+#[tokio::test]
+async fn a_connection_of_grpcs_c_core() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let folder = tempfile::tempdir()?;
+    let (core, socket) = Core::start(folder.path(), &node.socket())?;
+    let client = core.python.id();
+    let mut cri = Cri::connect(&socket).await?;
+    let old = cri.start_pod(&Pod::new("old", "shop")?.on_node(node.cgroup()), &[Container::new("app")]).await?;
+    use_every_method(&mut cri, &node).await?;
+
+    let file = folder.path().join("late.plr");
+    let name = file.to_str().context("a temporary path is UTF-8")?;
+    let record = podlapse::attach(&node, &["record", name], &["--next", "9", "-o", "json"])?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    let started = live(&mut cri, &pod).await?;
+    end(&mut cri, &started, &pod).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    record.interrupt()?;
+    let ended = record.wait(Duration::from_secs(30))?;
+    ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
+    ensure!(podlapse::replay(&file, &["-o", "json"])? == ended.stdout, "the replay differs from the live run");
+
+    // One call after the other: the nth has the nth of the client's stream numbers.
+    let paths = core.end()?;
+    let mut seen = calls::of(&file)?;
+    seen.retain(|call| call.client == Some(client));
+    ensure!(seen.len() > 20, "{} calls of pid {client}", seen.len());
+    for call in &seen {
+        let truth = &paths[call.key.stream as usize / 2];
+        let right = truth.ends_with(&format!("Service/{}", call.method));
+        ensure!(call.source == Source::Unknown || right, "stream {}: {truth}, not {}", call.key.stream, call.method);
+    }
+    let unknown: Vec<_> = seen.iter().filter(|call| call.source == Source::Unknown).collect();
+    let names: Vec<_> = unknown.iter().map(|call| (&paths[call.key.stream as usize / 2], &call.candidates)).collect();
+    println!("{} calls, unnamed: {names:?}", seen.len());
+    ensure!(unknown.is_empty(), "without a name: {names:?}");
+    let traces = ended.traces()?;
+    ensure!(traces.len() == 1, "{} traces", traces.len());
+    whole(&traces[0], &started)?;
+    trace::names_no_other(&traces[0], started.ids(), old.ids())?;
+    node.stop()
 }
 
 #[tokio::test]

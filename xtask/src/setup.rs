@@ -44,7 +44,7 @@ pub(crate) enum Group {
     Node,
     /// QEMU, Debian's kernels, and a whole node as a disk image
     Vm,
-    /// hdrhistogram for python3, which reads podlapse's logs
+    /// hdrhistogram and gRPC for python3, which read podlapse's logs and call the CRI
     Python,
     /// kubelet, built from Debian's source package
     Kubelet,

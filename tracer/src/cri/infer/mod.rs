@@ -198,7 +198,10 @@ impl Infer {
         self.narrow(key, walked.set, evidence);
         self.answered(key, part);
         self.by_habit(key);
-        self.bind(key.conn, self.calls.get(key)?.start.slot?, Some((key, part)), out)
+        match self.calls.get(key)?.start.slot {
+            Some(slot) => self.bind(key.conn, slot, Some((key, part)), out),
+            None => self.alone(key, part, evidence, out),
+        }
     }
 
     /// Any other record.

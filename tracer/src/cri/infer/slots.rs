@@ -87,6 +87,16 @@ impl Infer {
         name
     }
 
+    /// Names a call whose own messages leave one method, when which entry is its path is not known.
+    pub(super) fn alone(&mut self, key: CallKey, part: Part, evidence: &str, out: &mut Vec<CallEvent>) -> Option<Name> {
+        let method = self.calls.get(key)?.set.single()?;
+        let full = self.name(key.conn, method);
+        let call = self.calls.get_mut(key)?;
+        call.named = true;
+        out.push(CallEvent::Named(Box::new(named(call, full, Some(part), evidence))));
+        Some(full)
+    }
+
     /// Methods that cannot succeed on a connection: neither the runtime nor the API's version there has them.
     pub(super) fn absent(&self, conn: ConnId) -> Set {
         let Some(own) = self.conns.get(&conn) else { return self.absent };
