@@ -106,3 +106,22 @@ pub(super) fn cause<'a>(change: &Change, calls: impl Iterator<Item = &'a Call>, 
     }
     cause.map_or(Cause::Known, |(conn, slot)| Cause::One(conn, slot))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CRI-O's containers have an init from their creation on, which may die before a StartContainer.
+    #[test]
+    fn an_exit_before_the_start_is_a_start_on_containerd_alone() {
+        let by = |containerd| doers(Object::Container, State::Created, State::Exited, containerd).map(|(by, _)| by);
+        assert_eq!(by(true), Some(Method::StartContainer.set()));
+        assert_eq!(by(false), None);
+    }
+
+    /// A pause may die by itself.
+    #[test]
+    fn a_sandbox_that_is_not_ready_was_not_stopped_by_a_call() {
+        assert_eq!(doers(Object::Sandbox, State::Ready, State::NotReady, true), None);
+    }
+}
