@@ -270,6 +270,7 @@ mod tests {
             sandbox: Sandbox::default(),
             containers: Vec::new(),
             verdict: None,
+            attempts: Vec::new(),
             quality: Quality::default(),
         })
     }

@@ -82,6 +82,7 @@ objects! {
         sandbox: Sandbox<'a>,
         containers: Vec<Container<'a>>,
         verdict: Option<Verdict<'a>>,
+        attempts: Option<Vec<Attempt<'a>>>,
         quality: Quality<'a>,
     }
     Node<'a> {
@@ -202,6 +203,19 @@ objects! {
         kubelet: Option<&'a str>,
         is_consequence_of: Option<&'a str>,
     }
+    Attempt<'a> {
+        trace_id: &'a str,
+        kind: &'static str,
+        attempt: Option<u32>,
+        outcome: &'static str,
+        stage: Option<&'a str>,
+        reason: Option<&'a str>,
+        before_ns: u64,
+        total_ns: u64,
+        exit: Option<AttemptExit>,
+        waited_ns: Option<u64>,
+    }
+    AttemptExit { code: Option<u8>, signal: Option<u8>, oom: bool, before_ns: u64, }
     Quality<'a> { lost_records: u64, undecoded_bytes: u64, inferred_methods: u32, evicted: u64, notes: &'a [String], }
 }
 
@@ -222,6 +236,7 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
             sandbox: sandbox(&t.sandbox),
             containers: t.containers.iter().map(container).collect(),
             verdict: t.verdict.as_ref().map(verdict),
+            attempts: Some(t.attempts.iter().map(attempt).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
             quality: quality(&t.quality),
         }
     }
@@ -358,6 +373,23 @@ fn verdict(v: &trace::Verdict) -> Verdict<'_> {
         next_check: v.next_check.as_deref(),
         kubelet: v.kubelet.as_deref(),
         is_consequence_of: v.is_consequence_of.as_deref(),
+    }
+}
+
+fn attempt(a: &trace::Attempt) -> Attempt<'_> {
+    let exit =
+        |e: trace::AttemptExit| AttemptExit { code: e.code, signal: e.signal, oom: e.oom, before_ns: e.before_ns };
+    Attempt {
+        trace_id: &a.trace_id,
+        kind: a.kind.name(),
+        attempt: a.attempt,
+        outcome: a.outcome.name(),
+        stage: a.stage.as_deref(),
+        reason: a.reason.as_deref(),
+        before_ns: a.before_ns,
+        total_ns: a.total_ns,
+        exit: a.exit.map(exit),
+        waited_ns: a.waited_ns,
     }
 }
 

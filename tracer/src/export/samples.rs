@@ -140,6 +140,7 @@ pub(crate) fn complete() -> Trace {
             ..Container::default()
         }],
         verdict: None,
+        attempts: Vec::new(),
         quality: Quality::default(),
     }
 }
@@ -211,6 +212,7 @@ pub(crate) fn hostile() -> Trace {
         sandbox: Sandbox::default(),
         containers: vec![Container::default()],
         verdict: None,
+        attempts: Vec::new(),
         quality: Quality {
             lost_records: 12,
             undecoded_bytes: 4096,

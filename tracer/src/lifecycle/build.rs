@@ -52,9 +52,10 @@ impl Lifecycle {
             sandbox: self.sandbox(start, (origin, end)),
             containers: self.containers(start, (origin, end)),
             verdict,
+            attempts: self.attempts(start),
             quality: self.quality(start),
         };
-        diagnose::refine(&mut trace, |id| self.owner(start, id));
+        diagnose::refine(&mut trace, |id| self.owner(start, id).or_else(|| self.first_given_up(start)));
         trace
     }
 
@@ -114,7 +115,7 @@ impl Lifecycle {
     }
 
     /// A container's start is of its sandbox's pod, of which more may be known by now.
-    fn pod<'a>(&'a self, start: &'a Start) -> &'a trace::PodInfo {
+    pub(super) fn pod<'a>(&'a self, start: &'a Start) -> &'a trace::PodInfo {
         let whole = |other: &&Start| other.kind == StartKind::Pod && other.sandbox == start.sandbox;
         let of = (start.kind == StartKind::Container).then(|| self.starts.values().find(whole)).flatten();
         of.map_or(&start.pod, |of| &of.pod)

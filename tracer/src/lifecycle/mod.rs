@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod argv;
+mod attempts;
 mod build;
 mod calls;
 pub(crate) mod cgroup;
@@ -264,10 +265,13 @@ impl Lifecycle {
         self.set_deadline();
     }
 
-    fn publish(&self, key: StartKey, updates: &mut Vec<Update>) {
-        if let Some(start) = self.starts.get(&key).filter(|start| start.state.is_over()) {
-            updates.push(Update::Finished(Box::new(self.trace(start))));
+    fn publish(&mut self, key: StartKey, updates: &mut Vec<Update>) {
+        let Some(start) = self.starts.get(&key).filter(|start| start.state.is_over()) else { return };
+        let trace = self.trace(start);
+        if let Some(start) = self.starts.get_mut(&key) {
+            start.told = trace.verdict.as_ref().map(|verdict| (verdict.stage.clone(), verdict.reason.clone()));
         }
+        updates.push(Update::Finished(Box::new(trace)));
     }
 
     /// A new start. Where there is no room the oldest that is over goes, else the oldest.

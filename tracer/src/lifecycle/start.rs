@@ -169,6 +169,8 @@ pub(super) struct Start {
     /// When it was over: what came later is not of it. A start that settled was so some time after its end.
     pub(super) closed: Option<MonotonicNs>,
     pub(super) announced: bool,
+    /// Stage and reason of the verdict that was published.
+    pub(super) told: Option<(String, String)>,
     /// Its sandbox was told to stop.
     pub(super) stopped: Option<MonotonicNs>,
 }
@@ -200,6 +202,7 @@ impl Start {
             end: None,
             closed: None,
             announced: false,
+            told: None,
             stopped: None,
         }
     }

@@ -11,7 +11,8 @@ mod stages;
 
 pub(crate) use draft::{Draft, DraftId, DraftSpan};
 pub use model::{
-    CallInfo, Confidence, Container, ContainerKind, ExecPoint, ExitPoint, LimitWrite, ListenPoint, NodeInfo, Outcome,
-    PodInfo, ProcessInfo, Quality, Sandbox, Span, SpanId, StageTotal, StartKind, TaskCall, Trace, Verdict,
+    Attempt, AttemptExit, CallInfo, Confidence, Container, ContainerKind, ExecPoint, ExitPoint, LimitWrite,
+    ListenPoint, NodeInfo, Outcome, PodInfo, ProcessInfo, Quality, Sandbox, Span, SpanId, StageTotal, StartKind,
+    TaskCall, Trace, Verdict,
 };
 pub use stages::{Edges, STAGES, Stage, lookup, self_stage};

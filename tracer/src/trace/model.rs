@@ -38,8 +38,48 @@ pub struct Trace {
     pub containers: Vec<Container>,
     /// What failed.
     pub verdict: Option<Verdict>,
+    /// Earlier starts of this pod, in order: the first and the latest.
+    pub attempts: Vec<Attempt>,
     /// What the trace missed.
     pub quality: Quality,
+}
+
+/// An earlier start of the same pod, or of the same container in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its trace.
+    pub trace_id: String,
+    /// What started.
+    pub kind: StartKind,
+    /// Attempt of the sandbox, or of the container.
+    pub attempt: Option<u32>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Stage of its verdict.
+    pub stage: Option<String>,
+    /// Reason of its verdict.
+    pub reason: Option<String>,
+    /// From its begin to this trace's.
+    pub before_ns: u64,
+    /// How long it took.
+    pub total_ns: u64,
+    /// How its container ended, of a container's start.
+    pub exit: Option<AttemptExit>,
+    /// From its failure, or its container's end, to the next attempt.
+    pub waited_ns: Option<u64>,
+}
+
+/// How the container of an earlier attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptExit {
+    /// Exit code.
+    pub code: Option<u8>,
+    /// Signal.
+    pub signal: Option<u8>,
+    /// The OOM killer chose one of its processes.
+    pub oom: bool,
+    /// From it to this trace's begin.
+    pub before_ns: u64,
 }
 
 /// The node, from [`crate::record::Event::Node`].

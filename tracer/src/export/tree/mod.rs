@@ -1,5 +1,6 @@
 //! The waterfall: one line a span, nested, to scale, the critical path marked.
 
+mod attempts;
 mod line;
 mod order;
 
@@ -62,6 +63,11 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
     }
     for line in verdict(trace, &tree) {
         writeln!(out, "{}", tree.paint(BAD, &line))?;
+    }
+    for line in attempts::lines(trace, tree.charset) {
+        for line in super::text::wrap(&line, tree.width, 8) {
+            writeln!(out, "{line}")?;
+        }
     }
     for note in &trace.quality.notes {
         writeln!(out, "note: {}", tree.charset.clean(note))?;

@@ -1,6 +1,7 @@
 //! The lifecycle on synthetic streams.
 
 mod after_exec;
+mod attempts;
 mod chores;
 mod clients;
 mod connects;
