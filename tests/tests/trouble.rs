@@ -4,7 +4,9 @@ use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use ::podlapse::recording::{ReadError, Reader};
+use ::podlapse::ids::{MonotonicNs, Tgid, Tid};
+use ::podlapse::record::{Event, Record};
+use ::podlapse::recording::{Header, ReadError, Reader, Selection, Writer};
 use anyhow::{Context, Result, bail, ensure};
 use podlapse_tests::cri::{Container, Pod};
 use podlapse_tests::podlapse::{self, Ended};
@@ -46,6 +48,37 @@ fn few_file_descriptors() -> Result<()> {
     let hard = doctor("ulimit -n 20")?;
     let text = String::from_utf8_lossy(&hard.stdout).to_lowercase();
     ensure!(hard.status.code() == Some(1) && text.contains("too many open files"), "{}\n{text}", hard.status);
+    Ok(())
+}
+
+/// A recording whose writer was killed between two frames is not taken for a whole one.
+#[test]
+fn a_recording_without_its_end() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let header = Header {
+        tool: "test".into(),
+        created: "2026-01-01T00:00:00Z".into(),
+        arguments: Vec::new(),
+        node: None,
+        settle_ns: 0,
+        containers: None,
+        selection: Selection::default(),
+    };
+    let path = folder.path().join("start.plr");
+    let file = path.to_str().context("not UTF-8")?;
+    let mut writer = Writer::create(&path, false, &header)?;
+    writer.write(&mut Record { at: MonotonicNs(1), tgid: Tgid(0), tid: Tid(0), event: Event::Tick })?;
+    writer.flush()?;
+    let says = "recording has no end: it is still being written, or was cut off";
+    for command in [&["replay", file][..], &["stages", "--from", file]] {
+        fails(command, 1, &[says])?;
+    }
+    writer.finish()?;
+    let ended = fails(&["replay", file], 1, &[])?;
+    ensure!(!ended.stderr.contains("has no end"), "{}", ended.stderr);
+    let body = std::fs::read(&path)?.split_off("podlapse-recording 1".len());
+    std::fs::write(&path, [b"podlapse-recording 5000000000", &body[..]].concat())?;
+    fails(&["replay", file], 1, &["format version 5000000000", "made by a newer podlapse"])?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::args::Replay;
 use super::output::{List, Output};
 use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
+use super::source::NO_END;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::duration;
@@ -32,6 +33,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let limits = Limits { stop: stop::on_signal().map_err(Failure::Signals)?, timeout: None, command: None };
     let (ending, summary) = run.drive(&mut reader, limits).await?;
     match ending {
+        Ending::EndOfRecording if !reader.is_ended() => say.line(NO_END),
         Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => {}
         // A run that was killed is worth reading.
         Ending::Failed(error) if error.keeps_what_was_read() && summary.taken > 0 => {

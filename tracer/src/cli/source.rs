@@ -5,6 +5,10 @@ use crate::probe::{ProbeError, Session};
 use crate::record::Record;
 use crate::recording::{ReadError, Reader};
 
+/// Of a recording that is read to where it stops, which is not its end.
+pub(super) const NO_END: &str =
+    "recording has no end: it is still being written, or was cut off; what it holds was read";
+
 /// A source of records, in the order of their times.
 pub(super) trait Source {
     /// What ends it early.

@@ -11,6 +11,7 @@ use super::live::{self, Kernel};
 use super::output::{self, OutputError};
 use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
+use super::source::NO_END;
 use super::{Done, Failure, stop};
 use crate::engine::Config;
 use crate::export::{Charset, write_comparison, write_comparison_json, write_stages, write_stages_json};
@@ -156,6 +157,7 @@ async fn replay(file: &Path, input: Box<dyn BufRead + Send>, by: Option<By>) -> 
             Say::plain().line(&recording(error).to_string());
         }
         Ending::Failed(error) => return Err(recording(error).into()),
+        Ending::EndOfRecording if !reader.is_ended() => Say::plain().line(&format!("{}: {NO_END}", file.display())),
         Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => {}
     }
     Ok(sink.stats)

@@ -3,7 +3,8 @@
 //! A file is two lines of text and then data: `podlapse-recording VERSION`, a JSON [`Header`], and zstd frames whose
 //! content, joined, is the records in ABI layout, each with its own length ([`crate::record`]). A frame holds whole
 //! records and is written at once, at least each second of record time; what a kill or a full disk leaves behind is
-//! readable up to the last whole frame.
+//! readable up to the last whole frame. A frame without records is the end: what has none is still being written, or was
+//! cut off.
 //!
 //! Payloads are default-deny: bytes go through [`crate::wire::Redactor`] before they are kept. The file is the owner's alone.
 
@@ -20,8 +21,11 @@ pub use self::writer::{WriteError, Writer};
 /// First word of a recording.
 const MAGIC: &str = "podlapse-recording";
 
-/// Version that this podlapse writes, and the highest that it reads.
+/// Version that this podlapse writes and reads; the first.
 const VERSION: u32 = 1;
+
+/// Longest first line: a version may be any number.
+const MAX_VERSION: u64 = 64;
 
 /// Longest header line.
 const MAX_HEADER: u64 = 64 * 1024;

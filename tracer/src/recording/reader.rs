@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::{Header, MAGIC, MAX_FRAME, MAX_HEADER, MAX_RECORD, VERSION};
+use super::{Header, MAGIC, MAX_FRAME, MAX_HEADER, MAX_RECORD, MAX_VERSION, VERSION};
 use crate::record::{DecodeError, Record, decode, len_of};
 
 /// Why a recording cannot be read, or not further.
@@ -19,9 +19,16 @@ pub enum ReadError {
     /// Something else.
     #[error("not a podlapse recording: name a file that `podlapse record` wrote")]
     NotARecording,
-    /// From a later podlapse.
-    #[error("recording has format version {0}, this podlapse reads up to {VERSION}: use a newer podlapse")]
-    Newer(u32),
+    /// From a later podlapse. The number may be of any size.
+    #[error(
+        "recording has format version {0}, this podlapse reads {VERSION}: it was made by a newer podlapse, use that one"
+    )]
+    Newer(String),
+    /// From none.
+    #[error(
+        "recording has format version {0}, this podlapse reads {VERSION}: no podlapse wrote that, the file is damaged"
+    )]
+    NoVersion(u32),
     /// The header line does not parse.
     #[error("recording's header is damaged: {0}")]
     Header(String),
@@ -67,6 +74,8 @@ pub struct Reader {
     /// Its records that were not asked for yet.
     waiting: std::vec::IntoIter<Record>,
     records: u64,
+    /// The last frame that was read is the end.
+    ended: bool,
 }
 
 impl std::fmt::Debug for Reader {
@@ -94,14 +103,8 @@ impl Reader {
     /// # Errors
     /// As for [`Reader::open`].
     pub fn new(mut input: Box<dyn BufRead + Send>) -> Result<Reader, ReadError> {
-        let first = line(&mut input, MAGIC.len() as u64 + 12)?;
-        let version = first
-            .strip_prefix(MAGIC.as_bytes())
-            .and_then(|rest| str::from_utf8(rest).ok()?.strip_prefix(' ')?.strip_suffix('\n')?.parse().ok())
-            .ok_or(ReadError::NotARecording)?;
-        if version > VERSION {
-            return Err(ReadError::Newer(version));
-        }
+        let first = line(&mut input, MAX_VERSION)?;
+        check_version(&first)?;
         let json = line(&mut input, MAX_HEADER)?;
         if !json.ends_with(b"\n") {
             return Err(if json.len() as u64 == MAX_HEADER {
@@ -112,7 +115,7 @@ impl Reader {
         }
         let header = serde_json::from_slice(&json).map_err(|error| ReadError::Header(error.to_string()))?;
         let input = Counted { input, read: 0 };
-        Ok(Reader { header, input, frame: Vec::new(), waiting: Vec::new().into_iter(), records: 0 })
+        Ok(Reader { header, input, frame: Vec::new(), waiting: Vec::new().into_iter(), records: 0, ended: false })
     }
 
     /// The header.
@@ -123,6 +126,12 @@ impl Reader {
     /// Records read so far.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Whether its writer came to an end. A recording that is read up to `None` and has none is still being written, or
+    /// was cut off between two frames.
+    pub fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// The next record; `None` at the end.
@@ -156,7 +165,7 @@ impl Reader {
     /// A frame is read whole or not at all: only its end has the checksum.
     fn unpack(&mut self) -> Result<Option<Vec<Record>>, ReadError> {
         let begin = self.input.read;
-        // A head alone is truncated: a run has records.
+        // A head alone is truncated: a run has records, or an end.
         if begin > 0 && self.input.fill_buf().map_err(ReadError::Read)?.is_empty() {
             return Ok(None);
         }
@@ -164,7 +173,10 @@ impl Reader {
         let decoder = zstd::Decoder::with_buffer(&mut self.input).map(zstd::Decoder::single_frame);
         let unpacked = decoder.and_then(|frame| frame.take(MAX_FRAME).read_to_end(&mut self.frame));
         let cause = match unpacked.map(|_| records(&self.frame)) {
-            Ok(Ok(records)) => return Ok(Some(records)),
+            Ok(Ok(records)) => {
+                self.ended = records.is_empty();
+                return Ok(Some(records));
+            }
             Ok(Err(error)) => error.to_string(),
             Err(error) => match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
@@ -176,6 +188,20 @@ impl Reader {
         };
         io::copy(&mut self.input, &mut io::sink()).map_err(ReadError::Read)?;
         Err(ReadError::Damaged { records: self.records, bytes: self.input.read - begin, cause })
+    }
+}
+
+/// The first line, `podlapse-recording VERSION`.
+fn check_version(line: &[u8]) -> Result<(), ReadError> {
+    let number = line.strip_prefix(MAGIC.as_bytes()).and_then(|rest| rest.strip_prefix(b" ")?.strip_suffix(b"\n"));
+    let number = number.and_then(|number| str::from_utf8(number).ok()).ok_or(ReadError::NotARecording)?;
+    if number.is_empty() || !number.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(ReadError::NotARecording);
+    }
+    match number.parse() {
+        Ok(VERSION) => Ok(()),
+        Ok(version) if version < VERSION => Err(ReadError::NoVersion(version)),
+        Ok(_) | Err(_) => Err(ReadError::Newer(number.to_owned())),
     }
 }
 

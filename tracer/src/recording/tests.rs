@@ -41,7 +41,7 @@ fn bytes(data: &[u8]) -> Event {
     })
 }
 
-/// Three frames of two records each.
+/// Three frames of two records each, and the end.
 fn file() -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), &header()).unwrap();
     for second in 0..3u64 {
@@ -193,12 +193,42 @@ fn what_is_not_a_recording() {
         let error = read(garbage).1.unwrap();
         assert_eq!(error, "not a podlapse recording: name a file that `podlapse record` wrote");
     }
-    let newer = read(b"podlapse-recording 2\nanything").1.unwrap();
-    assert_eq!(newer, "recording has format version 2, this podlapse reads up to 1: use a newer podlapse");
     let header = read(b"podlapse-recording 1\n{\"tool\":1}\n").1.unwrap();
     assert!(header.starts_with("recording's header is damaged: "), "{header}");
     let long = [b"podlapse-recording 1\n".to_vec(), vec![b' '; 70_000]].concat();
     assert_eq!(read(&long).1.unwrap(), "recording's header is damaged: its line is too long");
+}
+
+#[test]
+fn other_versions() {
+    let of = |version: &str| read(format!("podlapse-recording {version}\nanything").as_bytes()).1.unwrap();
+    for newer in ["2", "4294967295", "4294967296", "99999999999999999999999999"] {
+        let says = "this podlapse reads 1: it was made by a newer podlapse, use that one";
+        assert_eq!(of(newer), format!("recording has format version {newer}, {says}"));
+    }
+    let none = "recording has format version 0, this podlapse reads 1: no podlapse wrote that, the file is damaged";
+    assert_eq!(of("0"), none);
+    for other in ["", "+1", "-1", "1.0", "1 ", "x", &"9".repeat(100)] {
+        assert_eq!(of(other), "not a podlapse recording: name a file that `podlapse record` wrote", "{other}");
+    }
+}
+
+/// Whether a recording that stops at a frame's end is whole is told by its last frame.
+#[test]
+fn the_end_is_known() {
+    let ended = |file: &[u8]| {
+        let mut reader = Reader::new(Box::new(Cursor::new(file.to_vec()))).unwrap();
+        while let Ok(Some(_)) = reader.read() {}
+        reader.is_ended()
+    };
+    let whole = file();
+    let (body, ends) = frame_ends(&whole);
+    assert!(ended(&whole));
+    for frames in 1..ends.len() {
+        assert!(!ended(&whole[..ends[frames - 1]]), "cut after {frames} frames");
+    }
+    assert!(!ended(&[&whole[..], &whole[body..ends[0]]].concat()), "more came behind the end");
+    assert_eq!(read(&Writer::new(Vec::new(), &header()).unwrap().finish().unwrap()), (Vec::new(), None));
 }
 
 /// Readable while it is being written: what is a second old is in the file.
@@ -250,10 +280,11 @@ fn disk_full_at_every_byte() {
             writer.write(&mut record(second * 10_000_000_000, bytes(b"payload"))).ok()?;
             writer.write(&mut record(second * 10_000_000_000 + 1_000_000_000, Event::Tick)).err()
         });
-        assert!(failed.unwrap().to_string().starts_with("no space left for the recording"));
-        drop(writer);
+        // Where it has room for all records, it has none for the end.
+        let failed = failed.or_else(|| writer.finish().err()).unwrap();
+        assert!(failed.to_string().starts_with("no space left for the recording"));
         assert_eq!(disk.kept, whole[..room]);
-        assert_eq!(read(&disk.kept).0, all[..2 * ends.iter().filter(|end| **end <= room).count()]);
+        assert_eq!(read(&disk.kept).0, all[..(2 * ends.iter().filter(|end| **end <= room).count()).min(6)]);
     }
 }
 

@@ -166,17 +166,23 @@ impl<W: Write> Writer<W> {
         if self.frame.is_empty() {
             return Ok(());
         }
+        self.write_frame()
+    }
+
+    /// Without records it is the end.
+    fn write_frame(&mut self) -> Result<(), WriteError> {
         let frame = self.compressor.compress(&self.frame).map_err(WriteError::write)?;
         self.frame.clear();
         self.out.write_all(&frame).and_then(|()| self.out.flush()).map_err(WriteError::write)
     }
 
-    /// Writes what waits and gives the output back.
+    /// Writes what waits and the end, and gives the output back.
     ///
     /// # Errors
     /// As for [`Writer::write`].
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
+        self.write_frame()?;
         Ok(self.out)
     }
 }
