@@ -124,6 +124,17 @@ fn load(choice: Choice) -> Result<Loaded, ProbeError> {
     Ok(Loaded { ebpf, hooks, payload, fallback, key, last_id: 0, lines, held: None })
 }
 
+/// The maps, and no program attached; without the right to make maps an error.
+#[cfg(test)]
+pub(crate) fn maps_alone() -> Result<Loaded, ProbeError> {
+    privileges::check()?;
+    privileges::lift_memlock();
+    let mut ebpf = EbpfLoader::new().btf(None).load(OBJECT).map_err(object_error)?;
+    let lines = Lines::of(&mut ebpf);
+    let (hooks, payload) = (Vec::new(), Backend::Tracepoint);
+    Ok(Loaded { ebpf, hooks, payload, fallback: None, key: 0, last_id: 0, lines, held: None })
+}
+
 /// An array map of the object.
 ///
 /// # Errors

@@ -306,8 +306,9 @@ fn descriptors(loaded: &mut Loaded, proc: &Proc, runtime: &Runtime) -> Result<Ve
         if socket.op == SocketOp::Found && proc.socket(pid, socket.fd) != inode {
             let mut fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS)?;
             let key = fd_key(runtime.tgid, socket.fd.cast_unsigned());
-            if fds.get(&key, 0).is_ok_and(|Plain(fd)| fd.id == socket.conn.0) {
-                let _ = fds.remove(&key);
+            // Where the programs saw the close they have let it go already.
+            if fds.get(&key, 0).is_ok_and(|Plain(fd)| fd.id == socket.conn.0) && fds.remove(&key).is_ok() {
+                release(loaded, socket.conn)?;
             }
             continue;
         }
@@ -319,8 +320,9 @@ fn descriptors(loaded: &mut Loaded, proc: &Proc, runtime: &Runtime) -> Result<Ve
 /// A connection of which nothing was seen.
 const FRESH: shared::Conn = shared::Conn { offset: [0, 0], refs: 0, sock: 0, allowed: shared::AHEAD };
 
-/// Enters one descriptor; false when the programs knew it already.
+/// Enters one descriptor; false when the programs knew it already, and nothing is left of it here then.
 fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Result<bool, ProbeError> {
+    // What the descriptor leads to comes first: the programs may see it used, or closed, as soon as it is there.
     let kind = match found.kind {
         Kind::Listener => {
             if let Some(name) = sun_path(&found.name, found.name.len() as u32) {
@@ -341,13 +343,37 @@ fn enter(loaded: &mut Loaded, runtime: &Runtime, found: &Found, id: u64) -> Resu
     let entry = shared::Fd { id, kind, reserved: 0 };
     match fds.insert(fd_key(runtime.tgid, found.fd.cast_unsigned()), Plain(entry), NO_EXIST) {
         Ok(()) => {}
-        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => return Ok(false),
+        Err(MapError::SyscallError(error)) if is_exist(&error.io_error) => {
+            match found.kind {
+                Kind::Listener => forget_path(loaded, id)?,
+                Kind::Connection => release(loaded, ConnId(id))?,
+            }
+            return Ok(false);
+        }
         Err(source) => return Err(ProbeError::Map { name: map::FDS, source }),
     }
     if found.kind == Kind::Connection && loaded.payload == Backend::Trampoline {
         note_sock(loaded, runtime.pid, found.copy.as_fd(), id)?;
     }
     Ok(true)
+}
+
+/// One descriptor less leads to a connection; with the last one it goes.
+fn release(loaded: &mut Loaded, conn: ConnId) -> Result<(), ProbeError> {
+    let mut conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS)?;
+    let Ok(Plain(mut entry)) = conns.get(&conn.0, 0) else { return Ok(()) };
+    if entry.refs <= 1 {
+        return mute(loaded, conn);
+    }
+    entry.refs -= 1;
+    conns.insert(conn.0, Plain(entry), 0).map_err(|source| ProbeError::Map { name: map::CONNS, source })
+}
+
+fn forget_path(loaded: &mut Loaded, listener: u64) -> Result<(), ProbeError> {
+    let mut paths = loader::hash::<u64, Plain<shared::Path>>(&mut loaded.ebpf, map::PATHS)?;
+    // One whose name did not fit has none.
+    let _ = paths.remove(&listener);
+    Ok(())
 }
 
 fn is_exist(error: &std::io::Error) -> bool {
@@ -376,4 +402,53 @@ fn process(proc: &Proc, at: MonotonicNs, pid: u32, role: Role, helper: bool) -> 
 
 fn record(at: MonotonicNs, pid: u32, event: Event) -> Record {
     Record { at, tgid: Tgid(pid), tid: Tid(pid), event }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+
+    use super::*;
+
+    /// Descriptors, connections with their descriptors, and listeners with a name, in the maps.
+    fn entries(loaded: &mut Loaded) -> (usize, Vec<(u64, u64)>, Vec<u64>) {
+        let fds = loader::hash::<u64, Plain<shared::Fd>>(&mut loaded.ebpf, map::FDS).unwrap();
+        let fds = fds.keys().flatten().count();
+        let conns = loader::hash::<u64, Plain<shared::Conn>>(&mut loaded.ebpf, map::CONNS).unwrap();
+        let mut conns: Vec<_> = conns.iter().flatten().map(|(id, Plain(conn))| (id, conn.refs)).collect();
+        let paths = loader::hash::<u64, Plain<shared::Path>>(&mut loaded.ebpf, map::PATHS).unwrap();
+        let mut paths: Vec<_> = paths.keys().flatten().collect();
+        conns.sort_unstable();
+        paths.sort_unstable();
+        (fds, conns, paths)
+    }
+
+    /// What the programs know already stays as they know it, and nothing that leads nowhere is left.
+    #[test]
+    fn a_descriptor_that_is_known() {
+        let loaded = match loader::maps_alone() {
+            Ok(loaded) => loaded,
+            Err(error) => return eprintln!("skipped, BPF maps cannot be made here: {error}"),
+        };
+        // Nothing is attached, and what a drop does is for hooks.
+        let mut loaded = ManuallyDrop::new(loaded);
+        let pidfd = sockets::pidfd(std::process::id()).unwrap();
+        let runtime = Runtime { pid: 1, tgid: 1, pidfd, name: PathBuf::new() };
+        let mut add = |fd, kind, id| {
+            let copy = std::fs::File::open("/dev/null").unwrap().into();
+            let found = Found { copy, fd, kind, name: b"/run/x.sock".to_vec(), peer: None };
+            (enter(&mut loaded, &runtime, &found, id).unwrap(), entries(&mut loaded))
+        };
+        assert_eq!(add(3, Kind::Connection, 1), (true, (1, vec![(1, 1)], vec![])));
+        assert_eq!(add(4, Kind::Connection, 1), (true, (2, vec![(1, 2)], vec![])), "a copy");
+        assert_eq!(add(5, Kind::Listener, 2), (true, (3, vec![(1, 2)], vec![2])));
+        let known = (false, (3, vec![(1, 2)], vec![2]));
+        assert_eq!(add(3, Kind::Connection, 3), known, "the number is another connection's");
+        assert_eq!(add(4, Kind::Connection, 1), known, "a copy that the programs saw made");
+        assert_eq!(add(5, Kind::Listener, 4), known);
+        for refs in [1, 0] {
+            release(&mut loaded, ConnId(1)).unwrap();
+            assert_eq!(entries(&mut loaded).1.first().map_or(0, |(_, refs)| *refs), refs);
+        }
+    }
 }
