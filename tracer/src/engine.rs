@@ -33,6 +33,14 @@ pub enum Update {
     Started(Box<Trace>),
     /// A start is over. A later container of attempt 0 in the same sandbox reopens it; the trace then comes again.
     Finished(Box<Trace>),
+    /// A start that was told of is part of another one, as a call's late name shows: that one's trace comes, or comes
+    /// again, and this one is none.
+    Withdrawn {
+        /// Its id.
+        trace_id: String,
+        /// Namespace and name of the other one's pod.
+        pod: String,
+    },
 }
 
 /// The engine.
@@ -97,7 +105,7 @@ impl Engine {
 fn only_last(updates: &mut Vec<Update>, from: usize) {
     let mut seen = BTreeSet::new();
     let mut last = |update: &Update| match update {
-        Update::Started(_) => true,
+        Update::Started(_) | Update::Withdrawn { .. } => true,
         Update::Finished(trace) => seen.insert(trace.trace_id.clone()),
     };
     let mut fresh = updates.split_off(from);

@@ -244,7 +244,7 @@ fn a_compressed_message_is_skipped_and_kept_nowhere() {
         &t,
         expect![[r#"
         3 1/1 start runtime.v1.RuntimeService/StartContainer Literal timeout Some(2000000000) client Some(Tgid(200))
-        4 1 request []
+        4 1 request [(Compressed, Number(1))]
         4 1 request [(ContainerId, Text("abc"))]
     "#]],
     );

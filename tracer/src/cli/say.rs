@@ -37,12 +37,14 @@ impl Say {
             };
             format!("{}{restart}", trace.pod.full_name())
         };
-        self.progress.then(|| match update {
+        let line = match update {
             Update::Started(trace) => format!("{} began", pod(trace)),
             Update::Finished(trace) => {
                 format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))
             }
-        })
+            Update::Withdrawn { .. } => return None,
+        };
+        self.progress.then_some(line)
     }
 
     pub(super) fn progress_line(self, line: Option<String>) {

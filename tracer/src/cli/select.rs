@@ -102,6 +102,10 @@ impl Selector {
         let (trace, over) = match update {
             Update::Started(trace) => (trace, false),
             Update::Finished(trace) => (trace, true),
+            Update::Withdrawn { trace_id, pod } => {
+                self.withdraw(&trace_id, pod);
+                return false;
+            }
         };
         let known = self.chosen.iter().position(|chosen| chosen.id == trace.trace_id);
         let at = match known {
@@ -128,6 +132,16 @@ impl Selector {
             (chosen.finished, chosen.due) = (Some(trace), self.now);
         }
         true
+    }
+
+    /// A start was part of another one, which counts by itself.
+    fn withdraw(&mut self, id: &str, pod: String) {
+        let Some(at) = self.chosen.iter().position(|chosen| chosen.id == id) else { return };
+        if self.chosen[at].given {
+            self.changed.push(pod);
+        } else {
+            self.chosen.remove(at);
+        }
     }
 
     /// Gives out what is final by now, one document a start. `final_at` says when one is, if it is over. Asked at each
@@ -314,6 +328,27 @@ mod tests {
         let traces = selector.finish(vec![*trace("b", 2)]);
         assert_eq!(names(&traces), ["a", "b"]);
         assert_eq!(traces[0].total_ns, 7);
+    }
+
+    #[test]
+    fn what_was_part_of_another_start() {
+        let withdrawn =
+            |id: &str| Update::Withdrawn { trace_id: format!("id of {id}"), pod: "default/whole".to_owned() };
+        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        selector.give_early();
+        for update in [Update::Started(trace("whole", 1)), Update::Finished(trace("part", 2))] {
+            selector.update(update);
+        }
+        assert!(!selector.update(withdrawn("part")) && !selector.update(withdrawn("none")));
+        assert_eq!((selector.count(), selector.changed()), ((1, 0), Vec::new()));
+        // One that was printed cannot be taken back.
+        selector.update(Update::Finished(trace("printed", 3)));
+        selector.ripen(|_| Some(MonotonicNs(0)));
+        assert_eq!(names(&selector.overflow()), ["printed"]);
+        selector.update(withdrawn("printed"));
+        assert_eq!(selector.changed(), ["default/whole"]);
+        selector.update(Update::Finished(trace("whole", 1)));
+        assert_eq!(names(&selector.finish(Vec::new())), ["whole"]);
     }
 
     #[test]

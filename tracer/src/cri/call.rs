@@ -239,6 +239,8 @@ pub enum Field {
     ExecExitCode,
     /// List requests: 1 when not everything is asked for.
     Filter,
+    /// No field of a message: it is compressed (gRPC's flag is 1), and nothing of it was read.
+    Compressed,
 }
 
 /// A field's value.

@@ -40,10 +40,17 @@ pub(super) struct Chore {
     pub(super) exit: MonotonicNs,
 }
 
+/// A call that may change something.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    began: MonotonicNs,
+    named: bool,
+}
+
 /// Open calls, and what was done for which.
 #[derive(Debug, Default)]
 pub(super) struct Chores {
-    open: BTreeMap<CallKey, MonotonicNs>,
+    open: BTreeMap<CallKey, Open>,
     /// When the last call ended.
     ended: MonotonicNs,
     done: BTreeMap<CallKey, Vec<Chore>>,
@@ -59,11 +66,16 @@ impl Chores {
                     self.open.pop_first();
                     self.evicted += 1;
                 }
-                self.open.insert(start.key, start.at);
+                self.open.insert(start.key, Open { began: start.at, named: !start.method.is_empty() });
             }
             // It was counted as one that may; what it stood in the way of until now stays nobody's.
             CallEvent::Named(named) if !changes(&named.start) => {
                 self.open.remove(&named.start.key);
+            }
+            CallEvent::Named(named) => {
+                if let Some(open) = self.open.get_mut(&named.start.key) {
+                    open.named = true;
+                }
             }
             CallEvent::End { key, at, .. } if self.open.contains_key(key) => {
                 self.open.remove(key);
@@ -78,8 +90,8 @@ impl Chores {
         let enter = syscall.enter;
         let Some(what) = what(syscall) else { return };
         let mut open = self.open.iter();
-        let (Some((key, began)), None) = (open.next(), open.next()) else { return };
-        if enter < *began || enter < self.ended {
+        let (Some((key, call)), None) = (open.next(), open.next()) else { return };
+        if enter < call.began || enter < self.ended {
             return;
         }
         if self.done.len() >= MAX_CALLS && !self.done.contains_key(key) {
@@ -92,6 +104,11 @@ impl Chores {
             return;
         }
         chores.push(Chore { what, tid, enter, exit });
+    }
+
+    /// Whether a call is open that has no name.
+    pub(super) fn is_any_nameless(&self) -> bool {
+        self.open.values().any(|call| !call.named)
     }
 
     /// What was done for a call, in the order of its end.

@@ -93,6 +93,8 @@ pub struct Lifecycle {
     next_start: u64,
     /// Starts that the current record or call changed.
     touched: BTreeSet<StartKey>,
+    /// Starts that were told of and are part of others now: their ids, and those.
+    withdrawn: Vec<(String, StartKey)>,
     /// When the next start settles, if no more happens.
     deadline: Option<MonotonicNs>,
     calls: BTreeMap<CallKey, Pending>,
@@ -103,6 +105,8 @@ pub struct Lifecycle {
     /// From what a table slot's name was inferred.
     evidence: BTreeMap<(ConnId, Slot), String>,
     pulls: Vec<Pull>,
+    /// CreateContainers that could not be read, of no container that is known.
+    unread: VecDeque<Call>,
     queue: Pulls,
     chores: Chores,
     nameless: Nameless,
@@ -139,12 +143,14 @@ impl Lifecycle {
             starts: BTreeMap::new(),
             next_start: 0,
             touched: BTreeSet::new(),
+            withdrawn: Vec::new(),
             deadline: None,
             calls: BTreeMap::new(),
             removed: VecDeque::new(),
             gone: VecDeque::new(),
             evidence: BTreeMap::new(),
             pulls: Vec::new(),
+            unread: VecDeque::new(),
             queue: Pulls::default(),
             chores: Chores::default(),
             nameless: Nameless::default(),
@@ -229,6 +235,10 @@ impl Lifecycle {
 
     /// Moves every start that changed to its next state, and tells of those that began or are over.
     fn settle_touched(&mut self, updates: &mut Vec<Update>) {
+        for (trace_id, whole) in std::mem::take(&mut self.withdrawn) {
+            let pod = self.starts.get(&whole).map_or_else(String::new, |start| start.pod.full_name());
+            updates.push(Update::Withdrawn { trace_id, pod });
+        }
         if self.touched.is_empty() {
             return;
         }

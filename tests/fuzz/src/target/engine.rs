@@ -14,8 +14,9 @@ fn feed(records: &[Record]) -> Vec<Trace> {
     for record in records {
         engine.feed(record, &mut updates);
     }
-    let traces = updates.into_iter().map(|update| match update {
-        Update::Started(trace) | Update::Finished(trace) => *trace,
+    let traces = updates.into_iter().filter_map(|update| match update {
+        Update::Started(trace) | Update::Finished(trace) => Some(*trace),
+        Update::Withdrawn { .. } => None,
     });
     let mut traces: Vec<Trace> = traces.collect();
     traces.extend(engine.open());

@@ -3,7 +3,7 @@
 
 use super::proto::{allow, read};
 use crate::check::{Surroundings, kept};
-use crate::cri::Fields;
+use crate::cri::{Field, Fields, Value};
 use crate::cri::allow::Allow;
 use crate::input::Input;
 use crate::wire::parts::{Mask, MessageStep, Messages, Piece};
@@ -31,7 +31,8 @@ fn truth(stream: &[u8], allow: &'static Allow, method: Method) -> Vec<Message> {
         let len = u32::from_be_bytes([l3, l2, l1, l0]) as usize;
         let Some(body) = rest.get(..len) else { break };
         let fields = match (compressed, method) {
-            (0, Method::Unknown) | (1, _) => Fields::default(),
+            (0, Method::Unknown) => Fields::default(),
+            (1, _) => Fields(vec![(Field::Compressed, Value::Number(1))]),
             (0, _) => read(allow, &[body], len).fields,
             _ => break,
         };

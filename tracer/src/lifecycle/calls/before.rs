@@ -1,5 +1,6 @@
 //! RunPodSandbox and StartContainer whose requests came before podlapse: what ran for the sandbox or the container at the
-//! attach shows that they were open then, and a reply on a stream whose request was not seen that they are over.
+//! attach shows that they were open then, and a reply on a stream whose request was not seen that they are over. The same
+//! of a RunPodSandbox that is one of several whose messages cannot be read (`unread.rs`).
 
 use super::super::start::{Call, Method, Start};
 use super::super::{Lifecycle, StartKey};
@@ -14,6 +15,7 @@ impl Lifecycle {
         let Some(start) = key.and_then(|key| self.starts.get_mut(&key)) else { return };
         if start.partial && !start.has(Method::RunPodSandbox) {
             start.before(Method::RunPodSandbox, "RunPodSandbox", start.begin, None);
+            start.not_seen("RunPodSandbox");
         }
     }
 
@@ -23,6 +25,7 @@ impl Lifecycle {
         let container = start.containers.len().checked_sub(1);
         if start.partial && start.asked_before().is_none() {
             start.before(Method::StartContainer, "StartContainer", at, container);
+            start.not_seen("StartContainer");
         }
     }
 
@@ -36,7 +39,8 @@ impl Lifecycle {
             let Some(id) = container.unwrap_or(start.sandbox.as_ref()) else { continue };
             let next = call.end.as_ref().is_some_and(|(end, _)| {
                 let since = |other: &Call| !other.before && other.start.at >= *end;
-                call.method == Method::StartContainer || start.calls.iter().any(since)
+                let goes_on = !start.containers.is_empty() || start.calls.iter().any(since);
+                call.method == Method::StartContainer || goes_on
             });
             let unit = self.units.find(id).and_then(|unit| self.units.get(unit));
             let runs = unit.and_then(|unit| unit.entered()).is_some_and(|entry| entry.at <= at);
@@ -69,8 +73,8 @@ impl Lifecycle {
 }
 
 impl Start {
-    /// A call that came before podlapse, and is known to have begun at `at` or earlier.
-    fn before(&mut self, method: Method, name: &str, at: MonotonicNs, container: Option<usize>) {
+    /// A call whose own request is not known, and that is known to have begun at `at` or earlier.
+    pub(super) fn before(&mut self, method: Method, name: &str, at: MonotonicNs, container: Option<usize>) {
         let call = CallStart {
             key: CallKey { conn: ConnId(0), stream: 0 },
             at,
@@ -86,6 +90,9 @@ impl Start {
             signs: HeaderSigns::default(),
         };
         self.calls.push(Call { before: true, ..new_call(method, call, container, None) });
+    }
+
+    fn not_seen(&mut self, name: &str) {
         let note = "came before the attach, at which the runtime's helpers worked for it";
         self.notes.insert(format!("request_not_seen: {name} {note}"));
     }

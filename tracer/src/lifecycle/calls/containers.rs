@@ -31,13 +31,12 @@ impl Lifecycle {
         if start.pod.name.is_none() {
             start.pod = filled(&start.pod, &PodInfo { attempt: None, ..pod(fields) });
         }
-        start.asked_on(call.key.conn);
-        // kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
-        let creating = |c: &&mut Call| c.method == Method::RunPodSandbox && c.end.is_none();
-        if let Some(open) = start.calls.iter_mut().find(creating) {
-            (open.replied, open.end) = (true, Some((call.at, Ending::NoStatus)));
-            start.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
+        // It may have begun with what came later, and had its name first.
+        if start.partial {
+            start.begin = start.begin.min(call.at);
         }
+        start.asked_on(call.key.conn);
+        start.sandbox_is_made(call.at);
         // The name of an earlier one's call may come later.
         let mut replaced = false;
         for other in start.containers.iter_mut().filter(|c| c.name.is_some() && c.name == name) {
@@ -135,6 +134,17 @@ impl Lifecycle {
         };
         let index = self.starts.get(&key)?.containers.iter().rposition(|c| c.id.as_ref() == Some(&id));
         Some(self.join(key, Method::StartContainer, call, index, None))
+    }
+}
+
+impl Start {
+    /// kubelet has the sandbox's id from the reply: that call is over, whether its end was seen or not.
+    pub(super) fn sandbox_is_made(&mut self, at: MonotonicNs) {
+        let creating = |call: &&mut Call| call.method == Method::RunPodSandbox && call.end.is_none();
+        if let Some(open) = self.calls.iter_mut().find(creating) {
+            (open.replied, open.end) = (true, Some((at, Ending::NoStatus)));
+            self.notes.insert("reply_not_seen: RunPodSandbox".to_owned());
+        }
     }
 }
 

@@ -191,8 +191,10 @@ impl Lifecycle {
         };
         self.touched.remove(&other);
         // Who was told of the part is told of the whole.
-        if let Some(start) = self.starts.get_mut(&key).filter(|start| !start.announced) {
-            (start.trace_id, start.announced) = (part.trace_id, part.announced);
+        match self.starts.get_mut(&key) {
+            Some(start) if !start.announced => (start.trace_id, start.announced) = (part.trace_id, part.announced),
+            _ if part.announced => self.withdrawn.push((part.trace_id, key)),
+            _ => {}
         }
         for call in part.calls {
             self.reconsider(key, call.start.at);

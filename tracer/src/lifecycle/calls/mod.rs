@@ -8,6 +8,7 @@ mod late;
 mod pulls;
 mod replies;
 mod tasks;
+mod unread;
 
 pub(super) use self::tasks::TaskSeen;
 use super::start::{Call, Method};
@@ -35,6 +36,8 @@ enum About {
     Unknown,
     /// A call of a start, or beside it.
     Start(StartKey),
+    /// A call that makes something, whose request cannot be read.
+    Unread,
     /// A pull of no known pod.
     Pull,
     /// PodSandboxStatus of a start.
@@ -112,6 +115,11 @@ impl Lifecycle {
         let (start, begun) = (pending.start.clone(), pending.begun);
         let sandbox = || id(fields, Field::SandboxId);
         let about = match (start.protocol, start.method.as_str()) {
+            (Protocol::Grpc, "RunPodSandbox" | "CreateContainer" | "StartContainer")
+                if unread::is_compressed(fields) =>
+            {
+                Some(About::Unread)
+            }
             (Protocol::Grpc, "RunPodSandbox") => Some(self.run_pod_sandbox(start, begun, fields)),
             (Protocol::Grpc, "CreateContainer") => self.create_container(start, fields),
             (Protocol::Grpc, "StartContainer") => self.start_container(start, fields),

@@ -47,7 +47,7 @@ impl Lifecycle {
                 }
             }
             About::Task(key, index) => self.task_replied(key, index, at, fields),
-            About::Unknown | About::Removal(_) => {}
+            About::Unknown | About::Unread | About::Removal(_) => {}
         }
     }
 
@@ -90,6 +90,7 @@ impl Lifecycle {
                 }
             }
             About::Task(key, index) => self.task_ended(key, index, at),
+            About::Unread => self.unread_ended(pending.start, at, ending),
             About::Removal(sandbox) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
                 self.starts_in(&sandbox).into_iter().for_each(|key| self.removed(key));
             }

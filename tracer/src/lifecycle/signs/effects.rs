@@ -120,6 +120,7 @@ impl Lifecycle {
                 used.get_or_insert(at);
             }
             let start = self.link_by_uid(uid, id).or_else(|| self.link_created(uid, id));
+            let start = start.or_else(|| self.link_unread(at, uid, id));
             if let Some(start) = start.and_then(|key| self.starts.get_mut(&key)) {
                 start.pod.uid.get_or_insert_with(|| uid.clone());
             }

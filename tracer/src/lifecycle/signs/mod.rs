@@ -234,15 +234,14 @@ impl Lifecycle {
             start.pod.namespace = start.pod.namespace.take().or_else(|| cni.namespace.clone());
             start.pod.name = start.pod.name.take().or_else(|| cni.name.clone());
         } else if linked.is_none() && cni.command == "ADD" && self.start_of_pod(uid).is_none() {
-            // A sandbox is being made, and its RunPodSandbox came before podlapse or was lost.
+            // A sandbox is being made, and its RunPodSandbox came before podlapse, was lost, or cannot be read.
             let pod = PodInfo {
                 namespace: cni.namespace.clone(),
                 name: cni.name.clone(),
                 uid: Some(uid.clone()),
                 ..PodInfo::default()
             };
-            let key = self.begin_partial(at, pod);
-            self.link_sandbox(key, &cni.container, false);
+            self.begin_by_signs(at, pod, &cni.container);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Streams of records and call events by hand: times in µs, in any order, sorted before they are fed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tracer_ebpf::Namespaces;
 
@@ -317,6 +317,25 @@ impl Stream {
         self
     }
 
+    /// The messages of CRI calls that `fits` cannot be read.
+    pub(super) fn compressed(mut self, fits: impl Fn(&CallStart) -> bool) -> Stream {
+        let mut keys = BTreeSet::new();
+        for (_, item) in &mut self.items {
+            match item {
+                Item::Call(CallEvent::Start(start)) if start.protocol == Protocol::Grpc && fits(start) => {
+                    keys.insert(start.key);
+                }
+                Item::Call(CallEvent::Request { key, fields, .. } | CallEvent::Response { key, fields, .. })
+                    if keys.contains(key) =>
+                {
+                    *fields = Fields(vec![(Field::Compressed, Value::Number(1))]);
+                }
+                _ => {}
+            }
+        }
+        self
+    }
+
     /// CRI calls for which `delay` gives a time get their name so much later than they begin; until then they are opaque.
     pub(super) fn named_late(mut self, mut delay: impl FnMut(&CallStart) -> Option<u64>) -> Stream {
         self.items.sort_by_key(|(at, _)| *at);
@@ -376,17 +395,25 @@ impl Stream {
         let (lifecycle, updates) = self.tables(config);
         let finished = updates.into_iter().filter_map(|update| match update {
             Update::Finished(trace) => Some(*trace),
-            Update::Started(_) => None,
+            Update::Started(_) | Update::Withdrawn { .. } => None,
         });
         finished.chain(lifecycle.open()).collect()
     }
 
     /// The last that is known of each start.
     pub(super) fn feed_last(self, config: Config) -> Vec<Trace> {
+        let (lifecycle, updates) = self.tables(config);
         let mut last: Vec<Trace> = Vec::new();
-        for trace in self.feed(config) {
-            last.retain(|old| old.trace_id != trace.trace_id);
-            last.push(trace);
+        let open = lifecycle.open().into_iter().map(|trace| Update::Finished(Box::new(trace)));
+        for update in updates.into_iter().chain(open) {
+            match update {
+                Update::Started(_) => {}
+                Update::Finished(trace) => {
+                    last.retain(|old| old.trace_id != trace.trace_id);
+                    last.push(*trace);
+                }
+                Update::Withdrawn { trace_id, .. } => last.retain(|old| old.trace_id != trace_id),
+            }
         }
         last
     }

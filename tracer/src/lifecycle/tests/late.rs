@@ -6,7 +6,7 @@ use super::containerd::{Pod, attempt, container, create_container, oci, sandbox}
 use super::dsl::{Item, Stream};
 use super::render;
 use crate::cri::{CallEvent, CallStart, Ending, Field, MethodSource, Unnamed};
-use crate::engine::Config;
+use crate::engine::{Config, Update};
 use crate::ids::MonotonicNs;
 use crate::trace::{Outcome, Trace};
 
@@ -112,6 +112,29 @@ fn the_creation_after_the_start() {
     let traces = one().named_late(late).feed_last(Config::default());
     same(&said(traces[0].clone()), &said(one().feed(Config::default())[0].clone()));
     assert_eq!(traces.len(), 1);
+}
+
+/// A container's start was told as a part, when its creation had no name; what it was part of takes it back.
+#[test]
+fn the_creation_after_a_trace() {
+    let whole = one().feed(Config::default());
+    for delay in [5 * SECOND, 15 * SECOND] {
+        let late = || {
+            let mut s = one();
+            s.tick(delay - SECOND);
+            s.named_late(only("CreateContainer", delay))
+        };
+        let told = late().feed(Config::default());
+        assert_eq!(told.iter().map(|t| t.outcome).collect::<Vec<_>>(), [Outcome::Partial, Outcome::Complete]);
+        let withdrawn = late().updates(Config::default()).into_iter().find_map(|update| match update {
+            Update::Withdrawn { trace_id, pod } => Some((trace_id, pod)),
+            _ => None,
+        });
+        assert_eq!(withdrawn, Some((told[0].trace_id.clone(), "default/web".to_owned())));
+        let last = late().feed_last(Config::default());
+        assert_eq!(last.len(), 1);
+        same(&said(last[0].clone()), &said(whole[0].clone()));
+    }
 }
 
 /// What is named only when its sandbox is gone still finds its start.

@@ -4,6 +4,7 @@ mod after_exec;
 mod attempts;
 mod chores;
 mod clients;
+mod compressed;
 mod connects;
 mod containerd;
 mod crio;

@@ -57,8 +57,9 @@ fn feed<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<Trace> {
             open = lifecycle.open();
         }
     }
-    let all = updates.into_iter().map(|update| match update {
-        Update::Started(trace) | Update::Finished(trace) => *trace,
+    let all = updates.into_iter().filter_map(|update| match update {
+        Update::Started(trace) | Update::Finished(trace) => Some(*trace),
+        Update::Withdrawn { .. } => None,
     });
     all.chain(open).collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! A compressed message is skipped by its length and kept nowhere.
 
-use crate::cri::Fields;
 use crate::cri::allow::{Allow, NOTHING};
+use crate::cri::{Field, Fields, Value};
 use crate::wire::context::Context;
 use crate::wire::piece::Piece;
 use crate::wire::proto::Scanner;
@@ -166,6 +166,9 @@ impl Messages {
             (1, _) => {
                 cx.counters.compressed_messages += 1;
                 self.body(&NOTHING, length);
+                if let State::Body(body) = &mut self.state {
+                    body.taken.fields.0.push((Field::Compressed, Value::Number(1)));
+                }
             }
             // No gRPC message begins so.
             _ => self.state = State::Lost,
