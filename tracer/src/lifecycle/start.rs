@@ -268,10 +268,10 @@ impl Start {
         self.is_unfounded(units) && self.calls.iter().all(|call| call.end.is_some())
     }
 
-    /// Whether its sandbox was made since podlapse came, and no container of that name.
-    pub(super) fn is_first(&self, name: Option<&str>) -> bool {
+    /// Whether its sandbox was made since podlapse came, and no container of that name before that time.
+    pub(super) fn is_first(&self, name: Option<&str>, at: MonotonicNs) -> bool {
         (!self.partial || self.has(Method::RunPodSandbox))
-            && self.containers.iter().all(|container| container.name.as_deref() != name)
+            && self.containers.iter().all(|container| container.name.as_deref() != name || container.created > at)
     }
 
     /// The units that are known to be its own.

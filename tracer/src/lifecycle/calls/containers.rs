@@ -6,6 +6,7 @@
 use super::super::listed::{filled, first_of_start};
 use super::super::start::{Call, Container, Method, Start};
 use super::super::state::Step;
+use super::super::unit::Unit;
 use super::super::{Lifecycle, StartKey};
 use super::{About, attempt, id, saturate, text};
 use crate::cri::{CallStart, Ending, Field, Fields};
@@ -20,13 +21,17 @@ impl Lifecycle {
         let known = self.start_of_unit(&sandbox);
         // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each
         // name is no restart, whatever its number.
-        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(|start| start.is_first(name.as_deref()));
+        let is_first = |start: &Start| start.is_first(name.as_deref(), call.at);
+        let first = known.and_then(|key| self.starts.get(&key)).is_some_and(is_first);
         let key = match known {
             Some(key) if attempt == 0 || first => key,
             None if self.listed_without(&sandbox, name.as_deref()) => self.begin_in(call.at, &sandbox, fields),
             _ if attempt > 0 => self.begin_container(&call, known, &sandbox, fields),
             _ => self.begin_in(call.at, &sandbox, fields),
         };
+        if known == Some(key) {
+            self.part_restart(key, call.at, name.as_deref());
+        }
         let start = self.starts.get_mut(&key)?;
         if start.pod.name.is_none() {
             start.pod = filled(&start.pod, &PodInfo { attempt: None, ..pod(fields) });
@@ -60,7 +65,7 @@ impl Lifecycle {
     /// The rest of a start that was under way: the first call in a sandbox that was made before, or whose making was
     /// seen in part.
     fn begin_in(&mut self, at: MonotonicNs, sandbox: &ContainerId, fields: &Fields) -> StartKey {
-        let (listed, peers) = (self.listed_pod(sandbox), self.peers(sandbox, None));
+        let (listed, peers) = (self.listed_pod(sandbox), self.peers(at, sandbox, None));
         let unit = self.units.find(sandbox).and_then(|key| self.units.get(key));
         let first = unit.and_then(first_of_start).filter(|first| *first <= at);
         let pod = PodInfo { attempt: None, ..pod(fields) };
@@ -81,7 +86,7 @@ impl Lifecycle {
         sandbox: &ContainerId,
         fields: &Fields,
     ) -> StartKey {
-        let peers = self.peers(sandbox, fields.text(Field::ContainerName));
+        let peers = self.peers(call.at, sandbox, fields.text(Field::ContainerName));
         let listed = self.listed_pod(sandbox);
         let pod = match (known.and_then(|key| self.starts.get(&key)), &listed) {
             (Some(start), _) => start.pod.clone(),
@@ -98,15 +103,51 @@ impl Lifecycle {
         key
     }
 
-    /// The containers of a sandbox that live now, but for those of that name; the newest of each name.
-    fn peers(&self, sandbox: &ContainerId, name: Option<&str>) -> Vec<Container> {
+    /// The creation of a container has its name after that of a later attempt of it, which was taken for the first one
+    /// in the sandbox: that one is a start of its own.
+    fn part_restart(&mut self, key: StartKey, at: MonotonicNs, name: Option<&str>) {
+        let Some(start) = self.starts.get_mut(&key) else { return };
+        let later = |c: &Container| c.name.as_deref() == name && c.created > at && c.attempt > Some(0);
+        let (Some(index), Some(sandbox)) = (start.containers.iter().position(later), start.sandbox.clone()) else {
+            return;
+        };
+        let container = start.containers.remove(index);
+        let of_it = |call: &mut Call| call.container == Some(index);
+        let calls: Vec<Call> = start.calls.extract_if(.., of_it).collect();
+        let asides: Vec<Call> = start.asides.extract_if(.., of_it).collect();
+        for call in start.calls.iter_mut().chain(&mut start.asides) {
+            call.container = call.container.map(|other| other - usize::from(other > index));
+        }
+        let (pod, stopped, losses) = (start.pod.clone(), start.stopped, start.losses);
+        self.reconsider(key, at);
+        let peers = self.peers(container.created, &sandbox, name);
+        let own = self.begin(container.created, pod);
+        for call in calls.iter().chain(&asides) {
+            if let Some(pending) = self.calls.get_mut(&call.key) {
+                pending.about = About::Start(own);
+            }
+        }
+        let id = container.id.clone();
+        if let Some(start) = self.starts.get_mut(&own) {
+            let moved = |call: Call| Call { container: Some(0), ..call };
+            (start.kind, start.sandbox, start.peers) = (StartKind::Container, Some(sandbox), peers);
+            (start.stopped, start.losses, start.containers) = (stopped, losses, vec![container]);
+            start.calls = calls.into_iter().map(moved).collect();
+            start.asides = asides.into_iter().map(moved).collect();
+        }
+        id.into_iter().for_each(|id| self.link_unit(own, &id));
+    }
+
+    /// The containers of a sandbox that lived then, but for those of that name; the newest of each name.
+    fn peers(&self, at: MonotonicNs, sandbox: &ContainerId, name: Option<&str>) -> Vec<Container> {
         let starts = self.starts.values().filter(|start| start.sandbox.as_ref() == Some(sandbox));
         let mut peers = self.listed_peers(sandbox);
         peers.retain(|peer| peer.name.as_deref() != name);
         for start in starts {
             for container in start.containers.iter().filter(|c| !c.replaced && c.name.as_deref() != name) {
                 peers.retain(|peer| peer.name.is_none() || peer.name != container.name);
-                let lives = start.unit(container, &self.units).is_some_and(|unit| unit.exit.is_none());
+                let outlives = |unit: &Unit| unit.exit.as_ref().is_none_or(|(exit, _)| *exit > at);
+                let lives = container.created <= at && start.unit(container, &self.units).is_some_and(outlives);
                 peers.extend(lives.then(|| container.clone()));
             }
         }

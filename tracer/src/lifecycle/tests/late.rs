@@ -249,4 +249,15 @@ proptest! {
         let (late, whole) = (last(late).join("\n"), last(busy()).join("\n"));
         same(&late, &whole);
     }
+
+    /// The same of creations that are named after all that came of them was told, later attempts among it.
+    #[test]
+    fn whatever_creation_comes_last(
+        delays in prop::collection::vec(prop::option::of(prop_oneof![0..200_000u64, 0..20 * SECOND]), 6)
+    ) {
+        let mut delays = delays.into_iter();
+        let late = busy()
+            .named_late(|start| (start.method == "CreateContainer").then(|| delays.next()).flatten().flatten());
+        same(&last(late).join("\n"), &last(busy()).join("\n"));
+    }
 }
