@@ -91,6 +91,11 @@ pub const STAGES: &[Stage] = &[
     stage("*.oci.create.privileges", Edges::Signs, "init gives up privileges: no_new_privs, capabilities, user"),
     stage("*.oci.create.lsm", Edges::Signs, "first to last write in a row of init's AppArmor or SELinux label"),
     stage("*.oci.create.seccomp", Edges::Signs, "the seccomp filter is compiled and installed"),
+    stage(
+        "*.oci.create.lookpath",
+        Edges::Signs,
+        "init's last privileges to the exit of runtime create, which failed: the entrypoint is looked up",
+    ),
     stage("*.oci.create.finish", Edges::Signs, "init's last step to the exit of runtime create"),
     stage("*.oci.fifo_wait", Edges::Signs, "created, not yet told to start"),
     stage("*.oci.start", Edges::Signs, "runtime start's clone to the entrypoint's execve"),

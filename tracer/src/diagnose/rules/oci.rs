@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         "working_dir_missing",
         &[&["chdir to cwd", "no such file or directory"], &["chdir to cwd", "not a directory"]],
     ),
-    says(
+    looks_up(
         "entrypoint_not_found",
         &[
             &["executable file", "not found in $path"],
@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
             &["open executable: no such file or directory"],
         ],
     ),
-    says(
+    looks_up(
         "entrypoint_not_executable",
         &[
             &["exec: \"", ": permission denied"],
@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         reason: "entrypoint_unusable",
         of: CALL,
         within: "container.",
-        sign: gave_up,
+        sign: lookup_ended,
         texts: &[],
         takes: Takes::Sign,
     },
@@ -55,6 +55,10 @@ pub(super) const RULES: &[Rule] = &[
 
 const fn says(reason: &'static str, texts: &'static [&'static [&'static str]]) -> Rule {
     Rule { reason, of: CALL, within: "", sign: create_failed, texts, takes: Takes::Text }
+}
+
+const fn looks_up(reason: &'static str, texts: &'static [&'static [&'static str]]) -> Rule {
+    Rule { sign: lookup_failed, ..says(reason, texts) }
 }
 
 /// Runtime create failed, and the entrypoint was never run.
@@ -85,17 +89,16 @@ fn label_refused(case: &Case<'_>) -> Option<Sign> {
     Some(Sign { evidence, stage: Some(label.stage.clone()), ..sign })
 }
 
-/// Init had given up its privileges, which is its last step before it looks its entrypoint up, and ended.
-fn gave_up(case: &Case<'_>) -> Option<Sign> {
+/// Runtime create failed, and the entrypoint was never run: the text says that it was looked up.
+fn lookup_failed(case: &Case<'_>) -> Option<Sign> {
+    Some(create_failed(case)?.at(&format!("{}.oci.create.lookpath", case.stage())))
+}
+
+/// Init ended by itself when it had given up its privileges, which is its last step before it looks its entrypoint up.
+fn lookup_ended(case: &Case<'_>) -> Option<Sign> {
     let sign = create_failed(case)?;
-    let given = case.part("oci.create.privileges").last()?;
-    let later = ["oci.create.lsm", "oci.create.seccomp", "oci.create.mounts", "oci.create.hooks"];
-    let went_on = later.into_iter().flat_map(|part| case.part(part)).any(|span| span.start_ns > given.start_ns);
-    let by_itself = case.failed("oci.create").is_some_and(|(_, create)| create.signal.is_none());
-    if went_on || !by_itself {
-        return None;
-    }
+    let looked = case.part("oci.create.lookpath").last()?;
     let mut evidence = vec!["init gave up its privileges, and ended without an execve".to_owned()];
     evidence.extend(sign.evidence);
-    Some(Sign { evidence, weak: true, ..sign })
+    Some(Sign { evidence, weak: true, ..sign }.at(&looked.stage))
 }

@@ -13,6 +13,7 @@
 //! | `.privileges` | init's first prctl of its privileges, or capset, in a row | last one |
 //! | `.seccomp` | `.state`, `.lsm` or `.privileges`: the filter is compiled | the call that installs it |
 //! | `.seccomp` (crun) | `create`'s question for the modes: it compiles the filter for init | init's next step |
+//! | `.lookpath` | init's last capset | exit of `create`, which failed: init looks its entrypoint up |
 //! | `.finish` | init's last step | exit of `create`: init waits at the fifo, the pid file is written |
 
 use super::super::unit::{Run, Sign, What, is_membership};
@@ -44,6 +45,8 @@ enum Act {
 struct Step {
     act: Act,
     interval: Interval,
+    /// Its last sign is a capset: before it init changes its directory, after it it looks its entrypoint up.
+    capset: bool,
 }
 
 /// One stage of it.
@@ -71,7 +74,7 @@ impl Sequence<'_> {
         let steps = self.steps();
         let mut parts = Vec::new();
         let mut part = |stage, name, interval| parts.push(Part { stage, name, interval });
-        if let (Some(after), Some(Step { act: Act::Mounts, interval })) = (self.after, steps.first())
+        if let (Some(after), Some(Step { act: Act::Mounts, interval, .. })) = (self.after, steps.first())
             && after <= interval.start
         {
             part("oci.create.init", "init starts", Interval::seen(after, interval.start));
@@ -110,11 +113,17 @@ impl Sequence<'_> {
             rooted |= step.act == Act::Pivot;
             before = Some(step);
         }
-        let good = self.create.exit.as_ref().filter(|(_, exit)| exit.status == Some(0));
-        if let (Some(Step { act: Act::Privileges | Act::Seccomp, interval }), Some((exit, _))) = (before, good)
-            && let Some(last) = interval.end.filter(|last| last <= exit)
+        if let (Some(last), Some((exit, how))) = (before, &self.create.exit)
+            && let Some(from) = last.interval.end.filter(|from| from <= exit)
         {
-            part("oci.create.finish", "finish", Interval::seen(last, *exit));
+            let whole = Interval::seen(from, *exit);
+            match (last.act, how.status) {
+                (Act::Privileges | Act::Seccomp, Some(0)) => part("oci.create.finish", "finish", whole),
+                (Act::Privileges, Some(_)) if last.capset => {
+                    part("oci.create.lookpath", "looking the entrypoint up", whole);
+                }
+                _ => {}
+            }
         }
         parts
     }
@@ -128,14 +137,16 @@ impl Sequence<'_> {
                 What::CgroupWrite(write) if act == Act::Label => write.errno(),
                 _ => syscall(sign).and_then(Syscall::errno),
             };
+            let capset = is_sys(sign, Sys::Capset);
             match steps.last_mut().filter(|last| last.act == act) {
                 Some(last) => {
+                    last.capset = capset;
                     last.interval.end = last.interval.end.max(Some(sign.exit));
                     last.interval.errno = errno;
                 }
                 None => {
                     let interval = Interval { errno, ..Interval::seen(sign.enter, sign.exit) };
-                    steps.push(Step { act, interval });
+                    steps.push(Step { act, interval, capset });
                 }
             }
         }

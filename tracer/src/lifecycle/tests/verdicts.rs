@@ -353,9 +353,9 @@ fn reasons() {
         no_progress_timeout image.pull inferred | no_progress_timeout image.pull inferred
         sandbox_exited container.create seen | sandbox_exited container.create seen
         working_dir_missing container.start.oci.create seen | call_failed container.start.oci.create seen
-        entrypoint_not_found container.start.oci.create seen | entrypoint_unusable container.start.oci.create inferred
-        entrypoint_not_found container.start.oci.create seen | entrypoint_unusable container.start.oci.create inferred
-        entrypoint_not_executable container.start.oci.create seen | entrypoint_unusable container.start.oci.create inferred
+        entrypoint_not_found container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
+        entrypoint_not_found container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
+        entrypoint_not_executable container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
         apparmor_profile_missing container.start.oci.create inferred | call_failed container.start.oci.create seen
         cgroup_limit container.start.oci.create inferred | call_failed container.start.oci.create seen
         systemd_slow container.start.oci.create inferred | call_failed container.start.oci.create seen
