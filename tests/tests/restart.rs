@@ -77,8 +77,8 @@ async fn a_partial_restart() -> Result<()> {
         ensure!(first.pointer(path).is_some_and(Value::is_string), "no {what}: {first}");
     }
     let of = |trace: &Value, name: &str| {
-        let containers = trace["containers"].as_array().into_iter().flatten();
-        containers.cloned().find(|it| it["name"] == name).with_context(|| format!("no {name} in {trace}"))
+        let mut containers = trace["containers"].as_array().into_iter().flatten();
+        containers.find(|it| it["name"] == name).cloned().with_context(|| format!("no {name} in {trace}"))
     };
     ensure!(of(first, "log")?["id"] == of(second, "log")?["id"], "the peer is another one");
     ensure!(of(second, "log")?["peer"] == true, "log is no peer");
