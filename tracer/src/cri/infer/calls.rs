@@ -40,11 +40,14 @@ pub(super) struct Call {
     /// Fields of a named call's request.
     pub(super) asked: Option<Fields>,
     pub(super) end: Option<(MonotonicNs, Ending)>,
+    /// The text of its status came with it. One in the header table may be another call's, where bytes were lost and
+    /// nobody knows.
+    pub(super) told_why: bool,
 }
 
 impl Call {
     pub(super) fn new(start: CallStart, set: Set, named: bool) -> Call {
-        Call { start, set, named, id: None, request: None, response: None, asked: None, end: None }
+        Call { start, set, named, id: None, request: None, response: None, asked: None, end: None, told_why: false }
     }
 
     /// Whether it ended with OK.

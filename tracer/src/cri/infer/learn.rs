@@ -133,6 +133,8 @@ impl Infer {
                 evidence = "a known container's id";
             }
         } else if let Some((_, ending)) = &call.end
+            && call.told_why
+            && call.response.is_none()
             && let Some(method) = rules::named_by_error(ending)
         {
             left = left.and(method.set());

@@ -204,6 +204,13 @@ impl Infer {
         }
     }
 
+    /// The text of a call's status stands in its own trailers.
+    pub(crate) fn told_why(&mut self, key: CallKey) {
+        if let Some(call) = self.calls.get_mut(key) {
+            call.told_why = true;
+        }
+    }
+
     /// Any other record.
     pub(crate) fn sign(&mut self, record: &Record, _out: &mut Vec<CallEvent>) {
         match &record.event {

@@ -111,6 +111,8 @@ pub(crate) struct Response {
     pub(crate) code: Option<u32>,
     /// `grpc-message`, decoded and scrubbed.
     pub(crate) message: String,
+    /// The message stood in the block, not in the table.
+    pub(crate) literal: bool,
     /// A field, perhaps the status, is not known.
     pub(crate) opaque: bool,
 }
@@ -119,7 +121,7 @@ impl Response {
     pub(crate) fn take(&mut self, header: &Header<'_>) {
         match (header.name, header.value) {
             (Some(b"grpc-status"), Some(value)) => self.code = status(value),
-            (Some(b"grpc-message"), Some(value)) => self.message = message(value),
+            (Some(b"grpc-message"), Some(value)) => (self.message, self.literal) = (message(value), header.literal),
             (Some(_), Some(_)) => {}
             // A new value below a name of before the attach: the status is the number, and its message comes next.
             (None, Some(value)) if self.code.is_none() && status(value).is_some_and(|code| code <= UNAUTHENTICATED) => {

@@ -126,6 +126,9 @@ impl Connection {
             None => Ending::NoStatus,
         };
         self.calls.remove(&block.stream);
+        if headers.literal {
+            cx.infer.told_why(cx.key(block.stream));
+        }
         cx.end(block.stream, block.flags_at, ending);
     }
 
