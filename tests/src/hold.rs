@@ -41,7 +41,7 @@ impl Hold {
         let (program, folder) = (program.display(), self.folder.path().display());
         let text = format!(
             "#!/bin/sh\nfor what in $CNI_COMMAND \"$@\"; do\n  held={folder}/${{0##*/}}.$what\n  \
-             [ -e \"$held\" ] || continue\n  echo $$ > \"$held.pid\"\n  \
+             [ ! -e \"$held.edit\" ] || sed -i -f \"$held.edit\" config.json\n  [ -e \"$held\" ] || continue\n  echo $$ > \"$held.pid\"\n  \
              while [ -e \"$held\" ]; do sleep 0.05; done\ndone\nexec {program} \"$@\"\n"
         );
         fs::write(&own, text)?;
@@ -52,6 +52,15 @@ impl Hold {
     /// From now on `program` waits when it is called for `what`.
     pub fn hold(&self, program: &str, what: &str) -> Result<()> {
         Ok(fs::write(self.file(program, what), "")?)
+    }
+
+    /// From now on a container that runc makes has an OCI hook: a program that does nothing, and is called for its kind.
+    pub fn hook(&self, kind: &str) -> Result<&'static str> {
+        let program = self.script(Path::new("/bin/true"))?;
+        let hook = format!(r#"{{"path":"{}","args":["true","{kind}"]}}"#, program.display());
+        // The spec's first character opens its object.
+        fs::write(self.file("runc", "create.edit"), format!(r#"1s|^{{|{{"hooks":{{"{kind}":[{hook}]}},|"#))?;
+        Ok("true")
     }
 
     /// Waits until one waits; its pid, as the node's own processes see it.

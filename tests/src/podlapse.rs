@@ -31,6 +31,7 @@ pub struct Running {
     child: Child,
     stdout: JoinHandle<std::io::Result<Vec<u8>>>,
     stderr: JoinHandle<String>,
+    lines: mpsc::Receiver<String>,
 }
 
 /// A podlapse that ended.
@@ -53,7 +54,6 @@ pub fn attach(node: &Node, subcommand: &[&str], options: &[&str]) -> Result<Runn
 #[derive(Debug)]
 pub struct Starting {
     running: Running,
-    attached: mpsc::Receiver<()>,
 }
 
 /// Starts podlapse on a node's socket.
@@ -73,21 +73,19 @@ pub fn start_as(node: &Node, mut command: Command) -> Result<Starting> {
         let mut bytes = Vec::new();
         out.read_to_end(&mut bytes).map(|_| bytes)
     });
-    let (say, attached) = mpsc::channel();
+    let (say, lines) = mpsc::channel();
     let err = BufReader::new(child.stderr.take().context("no pipe from podlapse")?);
     let stderr = std::thread::spawn(move || {
         let mut all = String::new();
         for line in err.lines().map_while(Result::ok) {
-            if line.contains(ATTACHED) {
-                // Nobody listens any more once the first has been heard.
-                let _ = say.send(());
-            }
             all.push_str(&line);
             all.push('\n');
+            // Nobody listens any more once podlapse is waited for.
+            let _ = say.send(line);
         }
         all
     });
-    Ok(Starting { running: Running { child, stdout, stderr }, attached })
+    Ok(Starting { running: Running { child, stdout, stderr, lines } })
 }
 
 impl Starting {
@@ -99,8 +97,8 @@ impl Starting {
     /// Waits until its hooks are attached.
     pub fn attached(self) -> Result<Running> {
         let running = self.running;
-        match self.attached.recv_timeout(Duration::from_secs(30)) {
-            Ok(()) => Ok(running),
+        match running.says(ATTACHED, Duration::from_secs(30)) {
+            Ok(_) => Ok(running),
             Err(_) => {
                 running.interrupt()?;
                 let ended = running.wait(Duration::from_secs(10))?;
@@ -134,6 +132,21 @@ impl Running {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The next line on its stderr with that in it, and when it came.
+    ///
+    /// # Errors
+    /// When it does not come within `timeout`.
+    pub fn says(&self, text: &str, timeout: Duration) -> Result<(String, Instant)> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left).with_context(|| format!("podlapse does not say {text:?}"))?;
+            if line.contains(text) {
+                return Ok((line, Instant::now()));
+            }
+        }
     }
 
     /// Sends what Ctrl-C sends.

@@ -61,6 +61,7 @@ fn a_recording_without_its_end() -> Result<()> {
         arguments: Vec::new(),
         node: None,
         settle_ns: 0,
+        stuck_after_ns: 0,
         containers: None,
         selection: Selection::default(),
     };

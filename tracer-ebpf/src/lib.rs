@@ -90,6 +90,8 @@ pub mod kind {
     pub const MARK: u32 = 69;
     /// User space: [`super::Listed`]
     pub const LISTED: u32 = 70;
+    /// User space: [`super::Waiting`]
+    pub const WAITING: u32 = 71;
 }
 
 /// The head of every record.
@@ -629,3 +631,22 @@ pub mod listed_flag {
     /// [`Listed::exit_code`](super::Listed::exit_code) is known.
     pub const EXIT_CODE: u32 = 2;
 }
+
+/// User space: what a process that a start waits for was seen to do (the head's process; of its threads, the head's);
+/// its strings follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Head.
+    pub header: Header,
+    /// When the process was created, to a hundredth of a second.
+    pub started: u64,
+    /// Letter of the thread's state, proc_pid_stat(5), field 3; 0: unknown.
+    pub state: u32,
+    /// Number of the syscall that the thread is in; `u32::MAX`: in none, or unknown.
+    pub syscall: u32,
+    /// Lengths of the strings that follow: the process's `comm`, the syscall's name, the function of the kernel that the
+    /// thread waits in, its kernel stack (a line a frame); 0: unknown.
+    pub str_len: [u32; 4],
+}
+const _: () = assert!(size_of::<Waiting>() == 56);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::cri::CallEvent;
-use crate::ids::{ConnId, MonotonicNs};
+use crate::ids::{ConnId, MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
 use crate::record::Record;
 use crate::trace::Trace;
@@ -18,11 +18,13 @@ pub struct Config {
     pub settle_ns: u64,
     /// A start is over at once when this many containers reached their exec.
     pub containers: Option<u32>,
+    /// A start that takes longer is looked at, then each time that it took twice as long; 0: never.
+    pub stuck_after_ns: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { settle_ns: 2_000_000_000, containers: None }
+        Config { settle_ns: 2_000_000_000, containers: None, stuck_after_ns: 0 }
     }
 }
 
@@ -31,6 +33,8 @@ impl Default for Config {
 pub enum Update {
     /// A pod start began; the trace holds what is known so far (pod, start).
     Started(Box<Trace>),
+    /// A start goes on for longer than [`Config::stuck_after_ns`]; the trace says what it waits for.
+    Stuck(Box<Trace>),
     /// A start is over. A later container of attempt 0 in the same sandbox reopens it; the trace then comes again.
     Finished(Box<Trace>),
     /// A start that was told of is part of another one, as a call's late name shows: that one's trace comes, or comes
@@ -84,6 +88,17 @@ impl Engine {
         self.decoder.take_muted()
     }
 
+    /// The processes that starts wait for, since the last such question: what each does is to come as an
+    /// [`Event::Waiting`](crate::record::Event::Waiting).
+    pub fn take_looks(&mut self) -> Vec<Tgid> {
+        self.lifecycle.take_looks()
+    }
+
+    /// The same, of every start that is not over.
+    pub fn look_at_all(&mut self) -> Vec<Tgid> {
+        self.lifecycle.look_at_all()
+    }
+
     /// When a start that is over is final, as far as is known now; none while it is not over. See
     /// [`Lifecycle::final_at`].
     pub fn final_at(&self, trace_id: &str) -> Option<MonotonicNs> {
@@ -105,7 +120,7 @@ impl Engine {
 fn only_last(updates: &mut Vec<Update>, from: usize) {
     let mut seen = BTreeSet::new();
     let mut last = |update: &Update| match update {
-        Update::Started(_) | Update::Withdrawn { .. } => true,
+        Update::Started(_) | Update::Stuck(_) | Update::Withdrawn { .. } => true,
         Update::Finished(trace) => seen.insert(trace.trace_id.clone()),
     };
     let mut fresh = updates.split_off(from);

@@ -44,6 +44,7 @@ fn recording(dir: &TempDir, selection: Selection) -> PathBuf {
         arguments: vec!["record".into()],
         node: None,
         settle_ns: 2_000_000_000,
+        stuck_after_ns: 0,
         containers: None,
         selection,
     };

@@ -217,6 +217,10 @@ pub(super) struct Starts {
     /// A start is over when no call of its sandbox was open for so long [default: 2s; in replay: as recorded]
     #[arg(long, value_name = "DURATION", help_heading = "Which starts")]
     pub(super) settle: Option<Span>,
+    /// Say what a start waits for that takes longer, then each time that it took twice as long; 0s: never [default:
+    /// 10s; in replay: as recorded]
+    #[arg(long, value_name = "DURATION", help_heading = "Which starts")]
+    pub(super) stuck_after: Option<Span>,
 }
 
 impl Starts {

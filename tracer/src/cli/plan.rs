@@ -34,11 +34,13 @@ impl<'a> From<&'a Record> for Plan<'a> {
 }
 
 const SETTLE_NS: u64 = 2_000_000_000;
+const STUCK_AFTER_NS: u64 = 10_000_000_000;
 
 impl Plan<'_> {
     pub(super) fn config(&self) -> Config {
         let settle_ns = self.starts.settle.map_or(SETTLE_NS, |settle| settle.ns());
-        Config { settle_ns, containers: self.starts.containers }
+        let stuck_after_ns = self.starts.stuck_after.map_or(STUCK_AFTER_NS, |stuck| stuck.ns());
+        Config { settle_ns, containers: self.starts.containers, stuck_after_ns }
     }
 
     pub(super) fn selection(&self) -> Selection {
@@ -47,7 +49,7 @@ impl Plan<'_> {
 
     pub(super) fn header(&self, node: Option<Node>) -> Header {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let Config { settle_ns, containers } = self.config();
+        let Config { settle_ns, containers, stuck_after_ns } = self.config();
         Header {
             tool: format!("podlapse {}", env!("CARGO_PKG_VERSION")),
             created: rfc3339(u64::try_from(now).unwrap_or(0)),
@@ -55,6 +57,7 @@ impl Plan<'_> {
             node,
             settle_ns,
             containers,
+            stuck_after_ns,
             selection: self.selection(),
         }
     }

@@ -21,6 +21,7 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let config = Config {
         settle_ns: args.starts.settle.map_or(header.settle_ns, |settle| settle.ns()),
         containers: args.starts.containers.or(header.containers),
+        stuck_after_ns: args.starts.stuck_after.map_or(header.stuck_after_ns, |stuck| stuck.ns()),
     };
     let say = Say::plain();
     let mut traces = Output::new(&args.show);

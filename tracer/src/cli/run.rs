@@ -143,6 +143,9 @@ impl<'a> Run<'a> {
         mut limits: Limits,
     ) -> Result<(Ending<S::Error>, Summary), OutputError> {
         let ending = self.until_it_ends(source, &mut limits).await;
+        if !matches!(ending, Ok(Ending::Done)) {
+            source.look(&self.engine.look_at_all());
+        }
         let rest = source.finish().await;
         if !matches!(ending, Ok(Ending::Done)) {
             for record in rest {
@@ -191,6 +194,7 @@ impl<'a> Run<'a> {
                 source.mute(conn);
                 self.read.muted += 1;
             }
+            source.look(&self.engine.take_looks());
             for text in source.news() {
                 self.read.news += 1;
                 self.sink.hide()?;

@@ -4,23 +4,25 @@ use std::io::{IsTerminal, Write};
 
 use crate::engine::Update;
 use crate::export::{Charset, duration};
-use crate::trace::{StartKind, Trace};
+use crate::trace::{StartKind, Trace, Waiting};
 
 /// Says things.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Say {
     progress: bool,
+    /// What is said happens now.
+    live: bool,
 }
 
 impl Say {
     /// With progress, where a person watches.
     pub(super) fn live() -> Say {
-        Say { progress: std::io::stderr().is_terminal() }
+        Say { progress: std::io::stderr().is_terminal(), live: true }
     }
 
     /// Messages alone.
     pub(super) fn plain() -> Say {
-        Say { progress: false }
+        Say { progress: false, live: false }
     }
 
     /// One message. Texts of pods and runtimes may be in it, so it is made harmless. A closed stderr is no failure.
@@ -37,14 +39,19 @@ impl Say {
             };
             format!("{}{restart}", trace.pod.full_name())
         };
+        let said = self.progress || self.live && matches!(update, Update::Stuck(_));
         let line = match update {
             Update::Started(trace) => format!("{} began", pod(trace)),
+            Update::Stuck(trace) => {
+                let waits = trace.waiting.as_ref().map_or("goes on".to_owned(), Waiting::sentence);
+                format!("{}, {} after it began, {waits}", pod(trace), duration(trace.total_ns))
+            }
             Update::Finished(trace) => {
                 format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))
             }
             Update::Withdrawn { .. } => return None,
         };
-        self.progress.then_some(line)
+        said.then_some(line)
     }
 
     pub(super) fn progress_line(self, line: Option<String>) {

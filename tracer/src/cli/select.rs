@@ -100,7 +100,7 @@ impl Selector {
     /// Takes what the engine said; gives back whether it is about a chosen start.
     pub(super) fn update(&mut self, update: Update) -> bool {
         let (trace, over) = match update {
-            Update::Started(trace) => (trace, false),
+            Update::Started(trace) | Update::Stuck(trace) => (trace, false),
             Update::Finished(trace) => (trace, true),
             Update::Withdrawn { trace_id, pod } => {
                 self.withdraw(&trace_id, pod);
@@ -285,6 +285,7 @@ mod tests {
             containers: Vec::new(),
             verdict: None,
             attempts: Vec::new(),
+            waiting: None,
             quality: Quality::default(),
         })
     }

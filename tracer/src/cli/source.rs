@@ -1,6 +1,6 @@
 //! Where records come from. Live and replay differ here and nowhere else.
 
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Tgid};
 use crate::probe::{ProbeError, Session};
 use crate::record::Record;
 use crate::recording::{ReadError, Reader};
@@ -22,6 +22,9 @@ pub(super) trait Source {
 
     /// Nobody needs that connection's bytes. A recording has what its run had.
     fn mute(&mut self, _conn: ConnId) {}
+
+    /// What these processes wait for shall come as records. A recording has what its run had.
+    fn look(&mut self, _pids: &[Tgid]) {}
 
     /// What a person should hear besides the traces.
     fn news(&mut self) -> Vec<String> {
@@ -60,6 +63,10 @@ impl Source for Session {
 
     fn mute(&mut self, conn: ConnId) {
         Session::mute(self, conn);
+    }
+
+    fn look(&mut self, pids: &[Tgid]) {
+        Session::look(self, pids);
     }
 
     fn news(&mut self) -> Vec<String> {

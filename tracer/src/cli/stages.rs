@@ -146,7 +146,8 @@ fn read_log(file: &Path, input: impl Read, by: Option<By>) -> Result<Stats, Stag
 async fn replay(file: &Path, input: Box<dyn BufRead + Send>, by: Option<By>) -> Result<Stats, Failure> {
     let recording = |error| StagesError::Recording(file.to_owned(), error);
     let mut reader = Reader::new(input).map_err(recording)?;
-    let config = Config { settle_ns: reader.header().settle_ns, containers: reader.header().containers };
+    let (settle_ns, containers) = (reader.header().settle_ns, reader.header().containers);
+    let config = Config { settle_ns, containers, ..Config::default() };
     let mut sink = Table { stats: Stats::new(by), by, taken: 0, screen: None };
     let limits = Limits { stop: Arc::default(), timeout: None, command: None };
     let run = Run::new(config, Selection::default(), &mut sink, Say::plain());

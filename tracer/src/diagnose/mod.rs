@@ -39,6 +39,7 @@ fn judge(trace: &Trace, symptom: &Verdict) -> Verdict {
     let mut evidence = fit.sign.evidence;
     evidence.extend(fit.text.map(|text| format!("the reply says {text:?}")));
     evidence.extend(case.status());
+    evidence.extend(trace.waiting.iter().flat_map(|waiting| waiting.evidence()));
     Verdict {
         stage: fit.sign.stage.unwrap_or_else(|| symptom.stage.clone()),
         reason: name.to_owned(),

@@ -280,6 +280,13 @@ pub const REASONS: &[Reason] = &[
         next_check: "Look at why the client did: kubelet does when it restarts or when the pod is deleted.",
     },
     Reason {
+        name: "stuck",
+        kubelet: "-",
+        means: "The start takes long and is not over; the stage is what is still going on.",
+        knows: "The stage's end was not seen. /proc says what its process waits for, and from it down the last that it waits for.",
+        next_check: "Look at the last process of the evidence, and at what it waits for: a lock, a server, a disk. Where the runtime itself holds the call, look at its log.",
+    },
+    Reason {
         name: "runtime_restarted",
         kubelet: "-",
         means: "The runtime ended before it had answered.",

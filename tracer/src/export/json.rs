@@ -83,6 +83,7 @@ objects! {
         containers: Vec<Container<'a>>,
         verdict: Option<Verdict<'a>>,
         attempts: Option<Vec<Attempt<'a>>>,
+        waiting: Option<Waiting<'a>>,
         quality: Quality<'a>,
     }
     Node<'a> {
@@ -216,6 +217,25 @@ objects! {
         waited_ns: Option<u64>,
     }
     AttemptExit { code: Option<u8>, signal: Option<u8>, oom: bool, before_ns: u64, }
+    Waiting<'a> {
+        stage: &'a str,
+        name: &'a str,
+        for_ns: u64,
+        processes: Vec<WaitingProcess<'a>>,
+        last_sign: Option<LastSign<'a>>,
+    }
+    LastSign<'a> { what: &'a str, at_ns: u64, }
+    WaitingProcess<'a> {
+        pid: Option<u32>,
+        comm: Option<&'a str>,
+        age_ns: Option<u64>,
+        seen_ns: Option<u64>,
+        state: Option<String>,
+        syscall: Option<&'a str>,
+        syscall_number: Option<u32>,
+        wchan: Option<&'a str>,
+        stack: Option<&'a [String]>,
+    }
     Quality<'a> { lost_records: u64, undecoded_bytes: u64, inferred_methods: u32, evicted: u64, notes: &'a [String], }
 }
 
@@ -237,6 +257,7 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
             containers: t.containers.iter().map(container).collect(),
             verdict: t.verdict.as_ref().map(verdict),
             attempts: Some(t.attempts.iter().map(attempt).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+            waiting: t.waiting.as_ref().map(waiting),
             quality: quality(&t.quality),
         }
     }
@@ -390,6 +411,27 @@ fn attempt(a: &trace::Attempt) -> Attempt<'_> {
         total_ns: a.total_ns,
         exit: a.exit.map(exit),
         waited_ns: a.waited_ns,
+    }
+}
+
+fn waiting(w: &trace::Waiting) -> Waiting<'_> {
+    let last_sign = w.last_sign.as_ref().map(|sign| LastSign { what: &sign.what, at_ns: sign.at_ns });
+    let processes = w.processes().iter().map(waiting_process).collect();
+    Waiting { stage: &w.stage, name: &w.name, for_ns: w.for_ns, processes, last_sign }
+}
+
+fn waiting_process(p: &trace::WaitingProcess) -> WaitingProcess<'_> {
+    let look = p.look.as_ref();
+    WaitingProcess {
+        pid: pid(Some(p.pid)),
+        comm: known(&p.comm),
+        age_ns: p.age_ns,
+        seen_ns: look.map(|look| look.at_ns),
+        state: look.and_then(|look| look.state).map(String::from),
+        syscall: look.and_then(|look| known(&look.syscall_name)),
+        syscall_number: look.and_then(|look| look.syscall),
+        wchan: look.and_then(|look| known(&look.wchan)),
+        stack: look.map(|look| look.stack.as_slice()).filter(|stack| !stack.is_empty()),
     }
 }
 

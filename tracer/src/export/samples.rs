@@ -141,6 +141,7 @@ pub(crate) fn complete() -> Trace {
         }],
         verdict: None,
         attempts: Vec::new(),
+        waiting: None,
         quality: Quality::default(),
     }
 }
@@ -213,6 +214,30 @@ pub(crate) fn hostile() -> Trace {
         containers: vec![Container::default()],
         verdict: None,
         attempts: Vec::new(),
+        waiting: Some(Waiting {
+            stage: "sandbox.oci.create".into(),
+            name: "runc create".into(),
+            for_ns: 281 * MS,
+            called: true,
+            chain: vec![
+                WaitingProcess { pid: Tgid(78), comm: "runc\x1b[2J".into(), ..WaitingProcess::default() },
+                WaitingProcess {
+                    pid: Tgid(79),
+                    comm: "runc:[2:INIT]".into(),
+                    age_ns: Some(12_345 * MS),
+                    look: Some(Look {
+                        at_ns: 299 * MS,
+                        state: Some('D'),
+                        syscall: Some(73),
+                        syscall_name: "flock".into(),
+                        wchan: "flock_lock_inode_wait".into(),
+                        stack: vec!["flock_lock_inode_wait+0x10/0x20".into()],
+                    }),
+                },
+                WaitingProcess { pid: Tgid(80), ..WaitingProcess::default() },
+            ],
+            last_sign: Some(LastSign { what: "setns by pid 79".into(), at_ns: 250 * MS, ago_ns: 50 * MS }),
+        }),
         quality: Quality {
             lost_records: 12,
             undecoded_bytes: 4096,

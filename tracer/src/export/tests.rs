@@ -275,6 +275,10 @@ fn tree_hostile_60() {
                    ! /no\u{202e}pe (pid 77): ENOENT (2): No such file
                    or directory
               span wit~rent ------------------    9.000 s 100.0%
+            waits for 0.2 s in sandbox.oci.create: runc\u{1b}[2J (pid
+            78) has not ended; runc:[2:INIT] (pid 79, 12.3 s old) waits
+            uninterruptibly in flock (flock_lock_inode_wait); the last
+            sign is 0.0 s old: setns by pid 79
             note: a gap\u{1b}[2J in the CRI connection
             so far 300.0 ms  named 0.0%  lost 12  undecoded bytes 4096
             inferred methods 1  exec tracepoint  socket trampoline
@@ -301,6 +305,8 @@ fn tree_hostile_120() {
                     exec \u{1b}]0;owned\u…/näme-网络                                               │       0 ns   0.0% pid 77 ENOENT
                       ! /no\u{202e}pe (pid 77): ENOENT (2): No such file or directory
               span without its parent                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    9.000 s 100.0%
+            waits for 0.2 s in sandbox.oci.create: runc\u{1b}[2J (pid 78) has not ended; runc:[2:INIT] (pid 79, 12.3 s old) waits
+            uninterruptibly in flock (flock_lock_inode_wait); the last sign is 0.0 s old: setns by pid 79
             note: a gap\u{1b}[2J in the CRI connection
             so far 300.0 ms  named 0.0%  lost 12  undecoded bytes 4096  inferred methods 1  exec tracepoint  socket trampoline
         "#]],

@@ -17,7 +17,7 @@ use crate::diagnose;
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
     self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, ListenPoint, Outcome,
-    Quality, Sandbox, StartKind, TaskCall, Trace, Verdict,
+    Quality, Sandbox, StartKind, TaskCall, Trace, Verdict, Waiting,
 };
 
 impl Lifecycle {
@@ -27,8 +27,14 @@ impl Lifecycle {
         let end = if over { start.end.unwrap_or(self.now) } else { self.now };
         let mut draft = Draft::default();
         let calls = self.spans(&mut draft, start, end);
-        let verdict = start.failure.as_ref().map(|failure| verdict(&draft, &calls, start, failure));
+        let mut verdict = start.failure.as_ref().map(|failure| verdict(&draft, &calls, start, failure));
         draft.fill_gaps(origin, end, !over, "kubelet.gap", "between calls");
+        let given_up = start.failure.as_ref().and_then(|failure| given_up(failure, &calls));
+        let waiting = (!over || given_up.is_some()).then(|| self.waiting(&draft, start, given_up, (origin, end)));
+        let waiting = waiting.flatten();
+        if let Some(waiting) = waiting.as_ref().filter(|_| !over && self.is_stuck(start)) {
+            verdict = Some(stuck(waiting));
+        }
         let divided = draft.divide(origin, end, "kubelet.gap");
 
         let mut node = self.node.clone();
@@ -53,6 +59,7 @@ impl Lifecycle {
             containers: self.containers(start, (origin, end)),
             verdict,
             attempts: self.attempts(start),
+            waiting,
             quality: self.quality(start),
         };
         diagnose::refine(&mut trace, |id| self.owner(start, id).or_else(|| self.first_given_up(start)));
@@ -128,7 +135,8 @@ impl Lifecycle {
     fn call_span(&self, start: &Start, call: &Call) -> DraftSpan {
         // One that went on after the trace's end was open then.
         let aside = matches!(call.method, Method::Probe | Method::Other);
-        let end = call.end.as_ref().filter(|(at, _)| aside || start.end.is_none_or(|end| *at <= end));
+        let over = start.end.filter(|_| start.state.is_over());
+        let end = call.end.as_ref().filter(|(at, _)| aside || over.is_none_or(|end| *at <= end));
         let mut attributes = BTreeMap::new();
         let container = call.container.and_then(|index| start.containers.get(index));
         // How one without a name ended is not known.
@@ -431,6 +439,18 @@ fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -
         },
     };
     Verdict { stage, reason: failure.reason.to_owned(), message: failure.message.clone(), ..Verdict::default() }
+}
+
+/// The call that its client gave up while it was open.
+fn given_up(failure: &Failure, calls: &[DraftId]) -> Option<DraftId> {
+    let call = failure.call.and_then(|index| calls.get(index)).copied();
+    call.filter(|_| matches!(failure.reason, "client_deadline" | "client_cancel"))
+}
+
+/// The start takes long, and is not over.
+fn stuck(waiting: &Waiting) -> Verdict {
+    let message = format!("{} is open for {}", waiting.name, trace::seconds(waiting.for_ns));
+    Verdict { stage: waiting.stage.clone(), reason: "stuck".to_owned(), message, ..Verdict::default() }
 }
 
 fn ended(ending: &Ending) -> Option<&'static str> {

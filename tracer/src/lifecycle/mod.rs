@@ -24,6 +24,7 @@ mod queue;
 mod signs;
 mod start;
 mod state;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -97,6 +98,10 @@ pub struct Lifecycle {
     withdrawn: Vec<(String, StartKey)>,
     /// When the next start settles, if no more happens.
     deadline: Option<MonotonicNs>,
+    /// When the next start is looked at that takes long.
+    remind_at: Option<MonotonicNs>,
+    /// Processes that are to be looked at.
+    looks: BTreeSet<Tgid>,
     calls: BTreeMap<CallKey, Pending>,
     /// Starts whose sandbox was removed, oldest first.
     removed: VecDeque<StartKey>,
@@ -145,6 +150,8 @@ impl Lifecycle {
             touched: BTreeSet::new(),
             withdrawn: Vec::new(),
             deadline: None,
+            remind_at: None,
+            looks: BTreeSet::new(),
             calls: BTreeMap::new(),
             removed: VecDeque::new(),
             gone: VecDeque::new(),
@@ -199,6 +206,7 @@ impl Lifecycle {
     /// Time has come to `at`: what settled before it is over.
     fn advance(&mut self, at: MonotonicNs, updates: &mut Vec<Update>) {
         self.now = self.now.max(at);
+        self.remind(updates);
         let now = self.now;
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -221,6 +229,7 @@ impl Lifecycle {
             State::Active | State::Over(_) => None,
         };
         self.deadline = self.starts.values().filter_map(settling).min();
+        self.set_reminder();
     }
 
     fn finish_settled(&mut self, key: StartKey) {

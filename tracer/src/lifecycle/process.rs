@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::unit::{Created, Kind, UnitKey};
 use crate::ids::{MonotonicNs, Tgid};
-use crate::record::{NewTask, Role};
+use crate::record::{NewTask, Role, Waiting};
 
 /// One live process.
 #[derive(Clone, Debug)]
@@ -19,14 +19,23 @@ pub(super) struct Process {
     pub(super) created: Option<Created>,
     /// Of one that is of no unit, where its exec was seen, or it was found: it may be a client.
     pub(super) name: Option<Box<str>>,
+    /// What it was last seen to wait for.
+    pub(super) seen: Option<Box<Seen>>,
     order: u64,
 }
 
 impl Default for Process {
     fn default() -> Process {
         let (parent, role, kind) = (Tgid(0), Role::Other, Kind::Other);
-        Process { parent, role, kind, unit: None, run: None, created: None, name: None, order: 0 }
+        Process { parent, role, kind, unit: None, run: None, created: None, name: None, seen: None, order: 0 }
     }
+}
+
+/// A look at a process.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) at: MonotonicNs,
+    pub(super) waiting: Waiting,
 }
 
 /// Live processes, bounded.
@@ -75,6 +84,13 @@ impl Processes {
         let process = self.table.remove(&tgid)?;
         self.ages.remove(&process.order);
         Some(process)
+    }
+
+    /// The youngest child that works for a start: not a container's own, nor a probe.
+    pub(super) fn youngest_child(&self, parent: Tgid) -> Option<Tgid> {
+        let works = |it: &Process| !matches!(it.kind, Kind::Contained | Kind::Aside);
+        let children = self.table.iter().filter(|(_, it)| it.parent == parent && works(it));
+        children.max_by_key(|(_, it)| it.order).map(|(child, _)| *child)
     }
 
     /// What a process is by ancestry alone.

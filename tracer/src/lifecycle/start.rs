@@ -6,7 +6,8 @@ use super::Losses;
 use super::connects::Probed;
 use super::queue::Queued;
 use super::state::{State, Step};
-use super::unit::{Unit, Units};
+use super::stuck::Patience;
+use super::unit::{Kind, Run, Unit, Units};
 use super::volumes::Volume;
 use crate::cri::{CallKey, CallStart, Ending};
 use crate::engine::Config;
@@ -173,6 +174,7 @@ pub(super) struct Start {
     pub(super) told: Option<(String, String)>,
     /// Its sandbox was told to stop.
     pub(super) stopped: Option<MonotonicNs>,
+    pub(super) patience: Patience,
 }
 
 impl Start {
@@ -204,6 +206,7 @@ impl Start {
             announced: false,
             told: None,
             stopped: None,
+            patience: Patience::from(begin),
         }
     }
 
@@ -317,6 +320,7 @@ impl Start {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
         }
+        let entering = complete && !self.partial && self.is_seen_entering(units);
         let busy = open || waiting || self.containers.is_empty();
         match self.stopped {
             Some(at) if busy => {
@@ -330,7 +334,7 @@ impl Start {
                 self.end = Some(self.last_sign(units));
                 return Some(Step::Ended(self.settled_outcome(units)));
             }
-            None if busy => return Some(Step::Busy),
+            None if busy || entering => return Some(Step::Busy),
             None => {}
         }
         Some(Step::Quiet(self.last_sign(units)))
@@ -398,6 +402,16 @@ impl Start {
     fn is_entering(&self, units: &Units) -> bool {
         let mut live = self.containers.iter().filter(|c| !c.replaced).filter_map(|c| self.unit(c, units));
         live.any(|unit| unit.init().is_some() && unit.entered().is_none() && unit.exit.is_none())
+    }
+
+    /// The same, of one that the runtime was seen to make and to tell to go on: it runs a hook, or is frozen.
+    fn is_seen_entering(&self, units: &Units) -> bool {
+        let held = |unit: &Unit| {
+            let lives = |run: &Run| Some(run.tgid) == unit.init() && run.kind == Kind::Init && run.end().0.is_none();
+            let told = unit.runs.iter().any(|run| run.kind == Kind::OciStart && run.end().0.is_some());
+            told && unit.entry.is_none() && unit.exit.is_none() && unit.runs.iter().any(lives)
+        };
+        self.containers.iter().filter(|c| !c.replaced).filter_map(|c| self.unit(c, units)).any(held)
     }
 
     /// Its StartContainers.

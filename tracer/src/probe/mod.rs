@@ -23,6 +23,7 @@ mod session;
 mod sockets;
 mod specs;
 mod tracefs;
+mod waiting;
 
 pub(crate) use cri::connect;
 pub use cri::{Version, VersionError, version};

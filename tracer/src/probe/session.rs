@@ -19,7 +19,7 @@ use super::proc::Proc;
 use super::register::{self, Runtime};
 use super::rings::Rings;
 use super::sockets::Listener;
-use super::{ProbeError, cri, privileges, sockets};
+use super::{ProbeError, cri, privileges, sockets, waiting};
 use crate::ids::{ConnId, MonotonicNs, Tgid, Tid};
 use crate::pods;
 use crate::record::{Event, Record, Socket, SocketOp};
@@ -210,6 +210,15 @@ impl Session {
         self.ahead.mute(conn);
         // A map that cannot be written now costs what is sent in vain.
         let _ = register::mute(&mut self.loaded, conn);
+    }
+
+    /// Puts what these processes do now into the records. One that has ended says nothing.
+    pub fn look(&mut self, pids: &[Tgid]) {
+        for pid in pids {
+            if let Some((tid, waiting)) = waiting::look(&self.proc, pid.0) {
+                self.merge.push(Record { at: now(), tgid: *pid, tid, event: Event::Waiting(waiting) });
+            }
+        }
     }
 
     /// Stops listening: everything still buffered, ending in a tick. The hooks are gone when the session is.

@@ -6,7 +6,7 @@ use tracer_ebpf as abi;
 
 use super::{
     Bytes, Cgroup, CgroupOp, CgroupWrite, Connect, Direction, Event, Exec, Exit, Helper, Listed, Listen, Namespaces,
-    NewTask, Process, Record, Role, Socket, SocketOp, Sys, Syscall,
+    NewTask, Process, Record, Role, Socket, SocketOp, Sys, Syscall, Waiting,
 };
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -118,6 +118,7 @@ fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             Event::Mark(what)
         }
         abi::kind::LISTED => Event::Listed(Listed::decode(r)?),
+        abi::kind::WAITING => Event::Waiting(Waiting::decode(r)?),
         other => Event::Unknown(other),
     })
 }

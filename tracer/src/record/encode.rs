@@ -53,6 +53,7 @@ fn kind(event: &Event) -> u32 {
         Event::Process(_) => abi::kind::PROCESS,
         Event::Mark(_) => abi::kind::MARK,
         Event::Listed(_) => abi::kind::LISTED,
+        Event::Waiting(_) => abi::kind::WAITING,
         Event::Unknown(kind) => *kind,
     }
 }
@@ -118,6 +119,7 @@ fn event(event: &Event, w: &mut Writer<'_>) {
             w.u32(0);
         }
         Event::Listed(e) => e.encode(w),
+        Event::Waiting(e) => e.encode(w),
         Event::Tick | Event::Unknown(_) => {}
     }
 }

@@ -10,6 +10,7 @@ mod listed;
 mod samples;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use core::net::IpAddr;
 use std::fmt;
@@ -21,6 +22,7 @@ pub(crate) use self::decode::socket_name;
 pub use self::decode::{DecodeError, decode, len_of};
 pub use self::encode::{encode, encode_into};
 pub use self::listed::{ContainerState, ListSource, Listed, ListedContainer, ListedSandbox, Listing};
+pub use self::waiting::Waiting;
 
 use crate::ids::{CgroupId, ConnId, MonotonicNs, Tgid, Tid};
 
@@ -98,6 +100,8 @@ pub enum Event {
     Mark(u32),
     /// A sandbox or container that exists, or the end of a list of them.
     Listed(Listed),
+    /// What the record's process, which a start waits for, was seen to do.
+    Waiting(Waiting),
     /// A kind that this version does not know.
     Unknown(u32),
 }

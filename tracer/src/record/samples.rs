@@ -133,6 +133,16 @@ pub(crate) fn samples() -> Vec<Record> {
         })),
         listed(Listing::End { trouble: Some("no answer to CRI ListContainers in 3 s".into()) }),
         listed(Listing::End { trouble: None }),
+        Event::Waiting(Waiting {
+            started: MonotonicNs(4_711_230_000_000),
+            state: Some('S'),
+            syscall: Some(230),
+            comm: "sleep".into(),
+            syscall_name: "clock_nanosleep".into(),
+            wchan: "hrtimer_nanosleep".into(),
+            stack: vec!["hrtimer_nanosleep+0xb5/0x130".into(), "do_syscall_64+0x71/0x280".into()],
+        }),
+        Event::Waiting(Waiting { comm: "runc".into(), ..Waiting::default() }),
         Event::Unknown(4711),
     ];
     events.into_iter().map(|event| Record { at: MonotonicNs(1000), tgid: Tgid(100), tid: Tid(102), event }).collect()
@@ -158,7 +168,16 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    prop_oneof![any_bytes(), any_socket(), any_exec(), any_syscall(), any_cgroup(), any_user_space(), any_listed()]
+    prop_oneof![
+        any_bytes(),
+        any_socket(),
+        any_exec(),
+        any_syscall(),
+        any_cgroup(),
+        any_user_space(),
+        any_listed(),
+        any_waiting()
+    ]
 }
 
 /// Without zero bytes: strings that the ABI ends with one.
@@ -264,6 +283,17 @@ fn any_user_space() -> impl Strategy<Value = Event> {
         any::<u32>().prop_map(Event::Mark),
         (100u32..).prop_map(Event::Unknown),
     ]
+}
+
+fn any_waiting() -> impl Strategy<Value = Event> {
+    use proptest::option::of;
+    let numbers = (any::<u64>(), of(any::<char>().prop_filter("a letter", |it| *it != '\0')), of(0..u32::MAX));
+    (numbers, [".{0,9}", ".{0,9}", ".{0,9}"], vec("[^\n]{1,9}", 0..4)).prop_map(
+        |((started, state, syscall), [comm, syscall_name, wchan], stack)| {
+            let started = MonotonicNs(started);
+            Event::Waiting(Waiting { started, state, syscall, comm, syscall_name, wchan, stack })
+        },
+    )
 }
 
 fn any_listed() -> impl Strategy<Value = Event> {

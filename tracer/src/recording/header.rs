@@ -21,6 +21,9 @@ pub struct Header {
     /// [`crate::engine::Config::containers`]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<u32>,
+    /// [`crate::engine::Config::stuck_after_ns`]; absent in recordings before it was one.
+    #[serde(default)]
+    pub stuck_after_ns: u64,
     /// Which starts the run was about; replay selects the same.
     #[serde(default)]
     pub selection: Selection,

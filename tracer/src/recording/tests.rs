@@ -20,6 +20,7 @@ fn header() -> Header {
             backends: [("socket".into(), "tracepoint".into())].into(),
         }),
         settle_ns: 2_000_000_000,
+        stuck_after_ns: 0,
         containers: None,
         selection: Selection { pod: Some(("default".into(), "web".into())), next: Some(1), ..Selection::default() },
     }

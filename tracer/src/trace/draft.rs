@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::model::{CallInfo, ProcessInfo, Span, SpanId, StageTotal};
 use super::partition::{Node, partition};
 use super::stages::{Edges, lookup, self_stage};
-use crate::ids::MonotonicNs;
+use crate::ids::{MonotonicNs, Tgid};
 
 /// A span's place in its [`Draft`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,29 @@ impl Draft {
     /// The deepest span below `root` that has not ended; of several, the last to start.
     pub(crate) fn open_below(&self, root: DraftId) -> Option<&DraftSpan> {
         self.deepest(root, |(_, span)| span.end.is_none())
+    }
+
+    /// The deepest span that is open, all above it too, and from it up to the top; of several, the last to start. Below
+    /// `root` alone, which is taken for open, where there is one.
+    pub(crate) fn innermost_open(&self, root: Option<DraftId>) -> Vec<&DraftSpan> {
+        // Parents come first.
+        let mut depths: Vec<Option<usize>> = Vec::with_capacity(self.spans.len());
+        for (index, (parent, span)) in self.spans.iter().enumerate() {
+            let top = root.is_none_or(|root| root.0 == index).then_some(0);
+            let depth = parent.map_or(top, |parent| depths[parent].map(|depth| depth + 1)).or(top);
+            let open = span.end.is_none() && !span.aside || root.is_some_and(|root| root.0 == index);
+            depths.push(depth.filter(|_| open));
+        }
+        let open = depths.iter().enumerate().filter_map(|(index, depth)| Some((index, (*depth)?)));
+        let deepest = open.max_by_key(|(index, depth)| (*depth, self.spans[*index].1.start)).map(|(index, _)| index);
+        let up = std::iter::successors(deepest, |index| self.spans[*index].0);
+        up.map(|index| &self.spans[index].1).collect()
+    }
+
+    /// The span of a process that has not ended.
+    pub(crate) fn open_process(&self, pid: Tgid) -> Option<&DraftSpan> {
+        let is = |span: &DraftSpan| span.end.is_none() && span.process.as_ref().is_some_and(|it| it.pid == pid);
+        self.spans.iter().map(|(_, span)| span).find(|span| is(span))
     }
 
     fn deepest(&self, root: DraftId, fits: impl Fn(&(Option<usize>, DraftSpan)) -> bool) -> Option<&DraftSpan> {

@@ -8,6 +8,7 @@ mod draft;
 mod model;
 mod partition;
 mod stages;
+mod waiting;
 
 pub(crate) use draft::{Draft, DraftId, DraftSpan};
 pub use model::{
@@ -16,3 +17,4 @@ pub use model::{
     TaskCall, Trace, Verdict,
 };
 pub use stages::{Edges, STAGES, Stage, lookup, self_stage};
+pub use waiting::{LastSign, Look, Waiting, WaitingProcess, seconds};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tracer_ebpf::Namespaces;
 
+use super::waiting::Waiting;
 use crate::cri::MethodSource;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
 
@@ -36,10 +37,12 @@ pub struct Trace {
     pub sandbox: Sandbox,
     /// Containers in order of creation; before them the peers.
     pub containers: Vec<Container>,
-    /// What failed.
+    /// What failed; of a start that is not over, where it is stuck.
     pub verdict: Option<Verdict>,
     /// Earlier starts of this pod, in order: the first and the latest.
     pub attempts: Vec<Attempt>,
+    /// What a start that is not over waits for, or what one that its client gave up waited for then.
+    pub waiting: Option<Waiting>,
     /// What the trace missed.
     pub quality: Quality,
 }
@@ -424,7 +427,7 @@ pub struct ExitPoint {
     pub at_ns: u64,
 }
 
-/// What failed, and why.
+/// What failed or is stuck, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Stage.

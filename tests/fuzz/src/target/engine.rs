@@ -1,7 +1,7 @@
 //! The whole engine on any records: no panic, every trace adds up, and a recording replays to the same traces.
 
 use super::recording::{records, write};
-use crate::engine::{Engine, Update};
+use crate::engine::{Config, Engine, Update};
 use crate::input::Input;
 use crate::record::Record;
 use crate::trace::Trace;
@@ -9,13 +9,17 @@ use crate::trace::Trace;
 /// A start's traces are made again with each update: more records only take longer.
 const MOST: usize = 300;
 
+/// Starts are looked at early: the records of a corpus are of a second or so.
+const STUCK_AFTER_NS: u64 = 1_000_000;
+
 fn feed(records: &[Record]) -> Vec<Trace> {
-    let (mut engine, mut updates) = (Engine::default(), Vec::new());
+    let config = Config { stuck_after_ns: STUCK_AFTER_NS, ..Config::default() };
+    let (mut engine, mut updates) = (Engine::new(config), Vec::new());
     for record in records {
         engine.feed(record, &mut updates);
     }
     let traces = updates.into_iter().filter_map(|update| match update {
-        Update::Started(trace) | Update::Finished(trace) => Some(*trace),
+        Update::Started(trace) | Update::Stuck(trace) | Update::Finished(trace) => Some(*trace),
         Update::Withdrawn { .. } => None,
     });
     let mut traces: Vec<Trace> = traces.collect();

@@ -77,7 +77,7 @@ fn open(file: &Path) -> Result<Reader> {
 /// As the run that was recorded had it.
 fn config(reader: &Reader) -> Config {
     let header = reader.header();
-    Config { settle_ns: header.settle_ns, containers: header.containers }
+    Config { settle_ns: header.settle_ns, containers: header.containers, stuck_after_ns: header.stuck_after_ns }
 }
 
 /// Feeds a fresh engine as the run loop does; the number of traces.
@@ -155,6 +155,7 @@ fn kind(event: &Event) -> &'static str {
         Event::CgroupWrite(_) => "cgroup_write",
         Event::Process(_) => "process",
         Event::Listed(_) => "listed",
+        Event::Waiting(_) => "waiting",
         Event::Tick => "tick",
         // A handful in a whole run.
         _ => "other",

@@ -10,7 +10,7 @@ pub(super) use sandbox::reserved_for;
 
 use super::Fit;
 use super::case::{Case, ended, named};
-use crate::trace::{Confidence, ProcessInfo, Span};
+use crate::trace::{Confidence, ProcessInfo, Span, Waiting};
 
 /// All of them: what is most particular first.
 pub(super) const RULES: &[&[Rule]] = &[sandbox::RULES, process::RULES, network::RULES, image::RULES, oci::RULES];
@@ -47,8 +47,8 @@ pub(super) enum Takes {
 pub(super) const CALL: &[&str] = &["call_failed"];
 /// The same, and an init that died although its runtime had reported success.
 pub(super) const INIT: &[&str] = &["call_failed", "exited_before_exec"];
-/// The same, and a call that never ended.
-pub(super) const HELD: &[&str] = &["call_failed", "client_deadline", "client_cancel"];
+/// The same, and a call that never ended, or has not ended yet.
+pub(super) const HELD: &[&str] = &["call_failed", "client_deadline", "client_cancel", "stuck"];
 
 /// What signs say.
 #[derive(Debug, Default)]
@@ -116,6 +116,10 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
     let sign = match case.symptom.reason.as_str() {
         "exec_failed" => process::exec_failed(case),
         // It was waited for.
+        "stuck" | "client_deadline" | "client_cancel" if waits(case) => {
+            let culprit = case.trace.waiting.as_ref().and_then(Waiting::culprit);
+            Some(Sign { culprit, ..Sign::default() })
+        }
         "client_deadline" | "client_cancel" => processes
             .find(|(span, _)| span.end_ns.is_none())
             .map(|(span, process)| Sign { culprit: Some(named(span, process)), ..Sign::says(ended(span, process)) }),
@@ -123,6 +127,11 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
     };
     let sign = Sign { stage: None, ..sign.unwrap_or_default() };
     Fit { sign, text: None, confidence: Confidence::Seen }
+}
+
+/// It is known whose process is waited for.
+fn waits(case: &Case<'_>) -> bool {
+    case.trace.waiting.as_ref().is_some_and(|waiting| !waiting.chain.is_empty())
 }
 
 /// No sign tells.

@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 
 use self::line::Columns;
 use super::Charset;
-use super::text::{flow, percent};
+use super::text::{flow, percent, wrap};
 use super::time::duration;
 use crate::trace::{Confidence, Container, Outcome, Span, StartKind, Trace};
 
@@ -60,6 +60,11 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
         let stages = if hidden == 1 { "stage" } else { "stages" };
         let line = format!("{hidden} {stages} shorter than {} not shown", duration(tree.min_ns));
         writeln!(out, "{}", tree.paint(FAINT, &line))?;
+    }
+    if let Some(waiting) = trace.waiting.as_ref().filter(|_| trace.verdict.is_none()) {
+        for line in wrap(&tree.charset.clean(&waiting.sentence()), tree.width, 8) {
+            writeln!(out, "{}", tree.paint(OPEN, &line))?;
+        }
     }
     for line in verdict(trace, &tree) {
         writeln!(out, "{}", tree.paint(BAD, &line))?;
@@ -131,8 +136,9 @@ fn peers(trace: &Trace, charset: Charset) -> Vec<String> {
 fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
     let Some(verdict) = &trace.verdict else { return Vec::new() };
     let (stage, reason) = (tree.charset.clean(&verdict.stage), tree.charset.clean(&verdict.reason));
-    let text = format!("failed in {stage}: {reason}: {}", tree.charset.clean(&verdict.message));
-    let mut lines = super::text::wrap(&text, tree.width, 8);
+    let failed = if trace.outcome == Outcome::InProgress { "stuck" } else { "failed" };
+    let text = format!("{failed} in {stage}: {reason}: {}", tree.charset.clean(&verdict.message));
+    let mut lines = wrap(&text, tree.width, 8);
     let kubelet = verdict.kubelet.as_ref().map(|word| format!("kubelet shows {word}"));
     let why = match verdict.evidence.join("; ") {
         none if none.is_empty() => None,
@@ -147,7 +153,7 @@ fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
         ("see", kubelet.map(|word| format!("{word}; podlapse explain {reason}"))),
     ];
     for (what, text) in about.into_iter().filter_map(|(what, text)| Some((what, text?))) {
-        lines.extend(super::text::wrap(&format!("{what}: {}", tree.charset.clean(&text)), tree.width, 8));
+        lines.extend(wrap(&format!("{what}: {}", tree.charset.clean(&text)), tree.width, 8));
     }
     lines
 }

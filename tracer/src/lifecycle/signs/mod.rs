@@ -17,7 +17,9 @@ impl Lifecycle {
         // Pid 0 stands for every process that podlapse's pid namespace does not show.
         let hidden = match &record.event {
             Event::NewTask(task) => task.child == Tgid(0),
-            Event::Exec(_) | Event::Exit(_) | Event::Syscall(_) | Event::Process(_) => tgid == Tgid(0),
+            Event::Exec(_) | Event::Exit(_) | Event::Syscall(_) | Event::Process(_) | Event::Waiting(_) => {
+                tgid == Tgid(0)
+            }
             _ => false,
         };
         if hidden {
@@ -57,6 +59,7 @@ impl Lifecycle {
             Event::Node(pairs) => self.node(pairs),
             Event::Process(process) => self.found(at, tgid, process),
             Event::Listed(listed) => self.listed(at, listed),
+            Event::Waiting(waiting) => self.looked(record, waiting),
             Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
         }
     }

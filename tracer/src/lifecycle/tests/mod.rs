@@ -22,6 +22,7 @@ mod render;
 mod restarts;
 mod runtimes;
 mod starts;
+mod stuck;
 mod systemd;
 mod tasks;
 mod under_way;
