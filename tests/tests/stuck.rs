@@ -1,5 +1,6 @@
 //! A start that hangs: whose process holds it, and what that one waits for, is told while it hangs.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,9 @@ use podlapse_tests::podlapse::Running;
 use podlapse_tests::{Containerd, Cri, Node, Options, podlapse, trace};
 use serde_json::Value;
 use tokio::task::{JoinHandle, block_in_place};
+
+/// The name in the node's CNI configuration.
+const NETWORK: &str = "podlapse";
 
 /// Longest wait for what podlapse is to say.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,6 +86,32 @@ async fn a_plugin_hangs() -> Result<()> {
     names(&stuck, "sandbox.cni.bridge", plugin)?;
     is_own(&stuck, plugin)?;
     hold.release("bridge", "ADD")?;
+    starting.await??;
+    node.stop()
+}
+
+/// A plugin in Go has many threads: told is the one that waits for something, here for a lock that another process has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_waits_for_a_lock() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let podlapse = record(&node, &["--stuck-after", "3s"])?;
+    let mut holder = Command::new("sh");
+    let folder = format!("/var/lib/cni/networks/{NETWORK}");
+    // The lock of host-local's store (containernetworking/plugins, plugins/ipam/host-local/backend/disk/lock.go).
+    holder.args(["-c", &format!("mkdir -p {folder} && touch {folder}/lock && exec flock -F {folder}/lock sleep 600")]);
+    let mut holder = node.spawn(&mut holder)?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let starting = start(&node)?;
+    let (line, _) = block_in_place(|| podlapse.says(" in sandbox.cni.host-local: ", PATIENCE))?;
+    println!("{line}");
+    ensure!(line.contains("host-local (pid ") && line.contains(" waits in flock ("), "{line}");
+    let stuck = interrupted(&node, podlapse)?;
+    let [own] = &stuck["waiting"]["processes"].as_array().context("no processes")?[..] else {
+        anyhow::bail!("{}", stuck["waiting"]);
+    };
+    ensure!(own["syscall"] == "flock" && own["comm"] == "host-local", "{own}");
+    holder.kill()?;
+    holder.wait()?;
     starting.await??;
     node.stop()
 }

@@ -136,8 +136,12 @@ fn peers(trace: &Trace, charset: Charset) -> Vec<String> {
 fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
     let Some(verdict) = &trace.verdict else { return Vec::new() };
     let (stage, reason) = (tree.charset.clean(&verdict.stage), tree.charset.clean(&verdict.reason));
-    let failed = if trace.outcome == Outcome::InProgress { "stuck" } else { "failed" };
-    let text = format!("{failed} in {stage}: {reason}: {}", tree.charset.clean(&verdict.message));
+    let message = tree.charset.clean(&verdict.message);
+    let text = match (trace.outcome, reason.as_str()) {
+        (Outcome::InProgress, "stuck") => format!("stuck in {stage}: {message}"),
+        (Outcome::InProgress, _) => format!("stuck in {stage}: {reason}: {message}"),
+        _ => format!("failed in {stage}: {reason}: {message}"),
+    };
     let mut lines = wrap(&text, tree.width, 8);
     let kubelet = verdict.kubelet.as_ref().map(|word| format!("kubelet shows {word}"));
     let why = match verdict.evidence.join("; ") {
