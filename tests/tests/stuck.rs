@@ -48,12 +48,14 @@ fn names(trace: &Value, stage: &str, pid: u32) -> Result<()> {
     let processes = waiting["processes"].as_array().context("no processes")?;
     let own = processes.iter().find(|it| it["pid"] == pid).with_context(|| format!("no {pid} in {waiting}"))?;
     ensure!(own["age_ns"].is_u64() && own["seen_ns"].is_u64(), "{waiting}");
-    ensure!(own["syscall"] == "wait4" && own["wchan"] == "do_wait" && own["state"] == "S", "{own}");
-    ensure!(own["syscall_number"].is_u64() && waiting["last_sign"]["what"].is_string(), "{waiting}");
+    // Each twentieth of a second the script runs for a moment.
+    let sleeps = own["syscall"] == "wait4" && own["wchan"] == "do_wait" && own["syscall_number"].is_u64();
+    ensure!(if own["state"] == "S" { sleeps } else { own["state"] == "R" || own["state"] == "D" }, "{own}");
+    ensure!(waiting["last_sign"]["what"].is_string(), "{waiting}");
     ensure!(verdict["reason"] == "stuck" && verdict["stage"] == stage, "{verdict}");
     let first = format!("(pid {})", processes[0]["pid"]);
     ensure!(verdict["culprit"].as_str().is_some_and(|it| it.ends_with(&first)), "{verdict}");
-    ensure!(verdict["evidence"].to_string().contains("waits in wait4 (do_wait)"), "{verdict}");
+    ensure!(verdict["evidence"].to_string().contains(&format!("(pid {pid}, ")), "{verdict}");
     Ok(())
 }
 
@@ -79,7 +81,7 @@ async fn a_plugin_hangs() -> Result<()> {
     ensure!(!starting.is_finished(), "it does not hang");
     let bridge = "shop/web, 10.";
     ensure!(line.contains(bridge), "{line}");
-    ensure!(line.contains("in sandbox.cni.bridge: bridge (pid ") && line.contains(" s old) waits in wait4"), "{line}");
+    ensure!(line.contains("in sandbox.cni.bridge: bridge (pid "), "{line}");
     ensure!(line.contains(&format!("(pid {plugin}, 10.")), "the plugin is {plugin}: {line}");
 
     let stuck = interrupted(&node, podlapse)?;
@@ -195,7 +197,7 @@ async fn ctrl_c_says_it_too() -> Result<()> {
     let ended = block_in_place(|| podlapse.wait(PATIENCE))?;
     let text = String::from_utf8(ended.stdout)?.replace('\n', " ");
     ensure!(text.contains(" in sandbox.cni.bridge: bridge (pid "), "{text}");
-    ensure!(text.contains(&format!("(pid {plugin},")) && text.contains("waits in wait4 (do_wait)"), "{text}");
+    ensure!(text.contains(&format!("(pid {plugin}, ")), "{text}");
     ensure!(!text.contains("stuck in") && !ended.stderr.contains("waits for"), "{text} {}", ended.stderr);
     hold.release("bridge", "ADD")?;
     starting.await??;
