@@ -80,14 +80,15 @@ pub struct Cri {
     channel: Channel,
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    deadline: Option<Duration>,
 }
 
 /// Times one call.
 macro_rules! call {
-    ($client:expr, $method:ident, $request:expr) => {{
-        let request = $request;
+    ($cri:ident.$client:ident, $method:ident, $request:expr) => {{
+        let request = $cri.request($request);
         let start = MonotonicNs::now();
-        let result = $client.$method(request).await;
+        let result = $cri.$client.$method(request).await;
         let end = MonotonicNs::now();
         Call { start, end, result: result.map(tonic::Response::into_inner) }
     }};
@@ -128,7 +129,21 @@ impl Cri {
             runtime: RuntimeServiceClient::new(channel.clone()),
             images: ImageServiceClient::new(channel.clone()),
             channel,
+            deadline: None,
         }
+    }
+
+    /// The same connection, with calls that are given up after so long, as kubelet's are.
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
+    }
+
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(deadline) = self.deadline {
+            request.set_timeout(deadline);
+        }
+        request
     }
 
     /// `Version`.
@@ -224,6 +239,13 @@ impl Cri {
     pub async fn pull_image(&mut self, image: &str, auth: Option<v1::AuthConfig>) -> Call<v1::PullImageResponse> {
         let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
         call!(self.images, pull_image, v1::PullImageRequest { image: Some(image), auth, sandbox_config: None })
+    }
+
+    /// `PullImage` for a pod, as kubelet's.
+    pub async fn pull_image_for(&mut self, image: &str, pod: &Pod) -> Call<v1::PullImageResponse> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        let request = v1::PullImageRequest { image: Some(image), auth: None, sandbox_config: Some(pod.config()) };
+        call!(self.images, pull_image, request)
     }
 
     /// A method that no runtime knows, with a body.

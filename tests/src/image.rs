@@ -18,6 +18,9 @@ pub const BUSYBOX_IMAGE: &str = "localhost/podlapse-busybox:1";
 /// A static program that sleeps until it is ended.
 static PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
 
+/// The image of containers that cannot run: a program of no format, and a script whose interpreter is missing.
+pub const BROKEN_IMAGE: &str = "localhost/podlapse-broken:1";
+
 const APPLETS: [&str; 14] =
     ["cat", "echo", "env", "false", "id", "ip", "ls", "mkdir", "nc", "ps", "sh", "sleep", "true", "wget"];
 
@@ -44,6 +47,18 @@ pub fn write_busybox(archive: &Path, busybox: &Path) -> Result<()> {
     }
     let config = json!({ "Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "2147483647"] });
     write(archive, BUSYBOX_IMAGE, layer, &config)
+}
+
+/// Writes the image of containers that cannot run to `archive`.
+pub fn write_broken(archive: &Path) -> Result<()> {
+    let mut layer = Layer::new();
+    for dir in ["dev", "proc", "sys"] {
+        layer.dir(dir, 0o755)?;
+    }
+    layer.file("garbage", b"no program\n", 0o755)?;
+    layer.file("orphan", b"#!/no/such/interpreter\n", 0o755)?;
+    layer.file("plain", b"#!/bin/sh\n", 0o644)?;
+    write(archive, BROKEN_IMAGE, layer, &json!({ "Entrypoint": ["/garbage"] }))
 }
 
 /// Writes an image to `archive` whose one file holds so many bytes of no pattern; another `seed`, other bytes.

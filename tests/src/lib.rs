@@ -6,6 +6,7 @@
 
 pub mod bpf;
 pub mod calls;
+pub mod cases;
 pub mod cgroup;
 pub mod churn;
 pub mod cri;

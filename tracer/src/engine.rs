@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::cri::CallEvent;
+use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
 use crate::record::Record;
@@ -54,6 +54,8 @@ pub struct Engine {
     lifecycle: Lifecycle,
     /// Events of the record at hand; kept for its memory.
     calls: Vec<CallEvent>,
+    /// Texts of replies are taken away.
+    blank: bool,
 }
 
 impl Default for Engine {
@@ -65,7 +67,18 @@ impl Default for Engine {
 impl Engine {
     /// An engine that has seen nothing.
     pub fn new(config: Config) -> Engine {
-        Engine { decoder: Decoder::new(Limits::default()), lifecycle: Lifecycle::new(config), calls: Vec::new() }
+        Engine {
+            decoder: Decoder::new(Limits::default()),
+            lifecycle: Lifecycle::new(config),
+            calls: Vec::new(),
+            blank: false,
+        }
+    }
+
+    /// For tests of what is known from signs alone: no call ends with a text.
+    pub fn without_messages(mut self) -> Engine {
+        self.blank = true;
+        self
     }
 
     /// Takes one record; records come in the order of their times.
@@ -74,7 +87,13 @@ impl Engine {
         self.decoder.record(record, &mut self.calls);
         // The record first: that a runtime ended is to be known when its calls end with it.
         self.lifecycle.feed(record, updates);
-        for event in self.calls.drain(..) {
+        for mut event in self.calls.drain(..) {
+            if let CallEvent::End { ending, .. } | CallEvent::Unasked { ending, .. } = &mut event
+                && let Ending::Status { message, .. } = ending
+                && self.blank
+            {
+                message.clear();
+            }
             self.lifecycle.call(&event, updates);
         }
         self.lifecycle.wire_evicted(self.decoder.counters().connections_evicted);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod bench;
+mod cases;
 mod cpio;
 mod demo;
 mod fuzz;
@@ -42,6 +43,8 @@ enum Task {
     Bench(bench::Args),
     /// Cut recorded and played traffic anywhere, and score the names that podlapse gives to the rest
     LateAttach(late_attach::Args),
+    /// Make starts fail on real nodes, and compare the verdicts with the right ones; --list names the cases
+    Cases(cases::Args),
     /// Fuzz the decoders, the engine and the recordings' reader
     Fuzz(fuzz::Args),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Some(Task::Vm(args)) => vm::main(&args),
         Some(Task::Bench(args)) => bench::main(&args),
         Some(Task::LateAttach(args)) => late_attach::main(&args),
+        Some(Task::Cases(args)) => cases::main(&args),
         Some(Task::Fuzz(args)) => fuzz::main(&args),
     };
     done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)

@@ -137,6 +137,8 @@ pub struct Container {
     pub command: Vec<String>,
     /// Arguments to it.
     pub args: Vec<String>,
+    /// Where the entrypoint runs; the image's when empty.
+    pub working_dir: String,
     /// Environment.
     pub envs: Vec<(String, String)>,
     /// More annotations.
@@ -167,6 +169,7 @@ impl Container {
             image: BUSYBOX_IMAGE.to_owned(),
             command: vec!["/bin/sleep".into()],
             args: vec!["2147483647".into()],
+            working_dir: String::new(),
             envs: Vec::new(),
             annotations: HashMap::new(),
             limits: Limits { cpu_shares: 102, ..Limits::default() },
@@ -207,6 +210,7 @@ impl Container {
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             command: self.command.clone(),
             args: self.args.clone(),
+            working_dir: self.working_dir.clone(),
             envs: self
                 .envs
                 .iter()

@@ -24,7 +24,8 @@ impl<'a> Case<'a> {
         let bad = |span: &&Span| {
             let Some(call) = &span.call else { return false };
             let same = call.message.as_deref().unwrap_or_default() == symptom.message;
-            symptom.reason == "call_failed" && same && call.code.is_some_and(|code| code != 0)
+            let replied = ["call_failed", "client_deadline"].contains(&symptom.reason.as_str());
+            replied && same && call.code.is_some_and(|code| code != 0)
         };
         // What failed first, in the time of the replies, is what the lifecycle blames.
         let call = trace.spans.iter().filter(bad).min_by_key(|span| span.end_ns);

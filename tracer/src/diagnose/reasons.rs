@@ -191,9 +191,9 @@ pub const REASONS: &[Reason] = &[
     Reason {
         name: "entrypoint_unusable",
         kubelet: "",
-        means: "The entrypoint was not found or may not be executed; which of them is not known.",
+        means: "The entrypoint or its working directory was not found, or may not be used; which of them is not known.",
         knows: "Init did all its steps, gave up its privileges and ended without an execve; no text says more.",
-        next_check: "Check command and args against the image: that the file exists, and may be executed by the container's user.",
+        next_check: "Check command, args and workingDir against the image: that they exist, and that the container's user may use them.",
     },
     Reason {
         name: "working_dir_missing",
@@ -205,8 +205,8 @@ pub const REASONS: &[Reason] = &[
     Reason {
         name: "init_oom",
         kubelet: "",
-        means: "The kernel killed the container's init for memory before it ran the entrypoint: the limit is too low to start in.",
-        knows: "The kernel's OOM kill of a process of the container, and init's end by a signal.",
+        means: "The kernel killed the container's init for memory before it ran the entrypoint, or refused a limit below what init used already: the limit is too low to start in.",
+        knows: "The kernel's OOM kill of a process of the container, and init's end by a signal; or the write of the limit, which gave EBUSY (cgroup v1).",
         next_check: "Raise the memory limit: the runtime itself needs some 10 to 20 MB of it while it starts a container.",
     },
     Reason {
@@ -269,7 +269,7 @@ pub const REASONS: &[Reason] = &[
         name: "client_deadline",
         kubelet: "",
         means: "The client waited no longer for the call; the stage is what was still going on.",
-        knows: "The client reset the call at its own deadline.",
+        knows: "The client, or the runtime, which keeps the same deadline, reset the call or ended it when the time that its request gives was over.",
         next_check: "Look at the stage that was open, and at the process that it names.",
     },
     Reason {

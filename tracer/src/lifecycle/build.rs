@@ -431,6 +431,12 @@ fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -
     let stage = match (failure.reason, call) {
         ("exec_failed" | "exited_before_exec", _) => "container.exec".to_owned(),
         ("call_failed", Some(call)) => draft.failed_below(call).unwrap_or(draft.get(call)).stage.clone(),
+        // A runtime that keeps its client's deadline has ended by now what was waited for.
+        ("client_deadline", Some(id)) => {
+            let call = failure.call.and_then(|index| start.calls.get(index));
+            let open = call.and_then(Call::deadline).and_then(|at| draft.open_at(id, at));
+            open.unwrap_or(draft.get(id)).stage.clone()
+        }
         // Nobody said what went wrong: what was still going on is what was waited for.
         (_, Some(call)) => draft.open_below(call).unwrap_or(draft.get(call)).stage.clone(),
         (_, None) => match start.calls.iter().rev().find(|call| call.is_open_at(failure.at)) {

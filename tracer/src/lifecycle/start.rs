@@ -14,7 +14,7 @@ use crate::engine::Config;
 use crate::ids::{ContainerId, MonotonicNs};
 use crate::trace::{Outcome, PodInfo, StartKind};
 
-/// How much shorter than its timeout a call that timed out may look from the server's side.
+/// How much shorter than its timeout a call that timed out may look from the server's side, where it is not a short one.
 const TIMEOUT_SLACK_NS: u64 = 50_000_000;
 
 /// Which call a span is.
@@ -86,20 +86,33 @@ impl Call {
         self.start.at <= at && self.end.as_ref().is_none_or(|(end, _)| *end > at)
     }
 
+    /// When its client was about to give up, by the request's timeout.
+    pub(super) fn deadline(&self) -> Option<MonotonicNs> {
+        let timeout = self.start.timeout_ns?;
+        let waited = timeout.saturating_sub(TIMEOUT_SLACK_NS.min(timeout / 20));
+        Some(MonotonicNs(self.start.at.0.saturating_add(waited)))
+    }
+
     /// How it turned out, once it is over.
     pub(super) fn turnout(&self) -> Option<Turnout> {
         let (at, ending) = self.end.as_ref()?;
         let bad = |reason, message: &str| Turnout::Bad { reason, message: message.to_owned() };
         // The client's clock ran before the request was read here.
-        let waited = at.since(self.start.at).saturating_add(TIMEOUT_SLACK_NS);
-        let late = self.start.timeout_ns.is_some_and(|timeout| waited >= timeout);
+        let late = self.deadline().is_some_and(|deadline| *at >= deadline);
+        // A runtime keeps its client's deadline, too: what it says then is that it was interrupted.
+        let over = self.start.timeout_ns.is_some_and(|timeout| at.since(self.start.at) >= timeout);
+        const GAVE_UP: &str = "the client gave up at its deadline";
         Some(match ending {
             Ending::Status { code: 0, .. } => Turnout::Good,
+            Ending::Status { code, message } if over || late && matches!(code, 1 | 4) => {
+                bad("client_deadline", if message.is_empty() { GAVE_UP } else { message })
+            }
             Ending::Status { message, .. } => bad("call_failed", message),
             // Headers before trailers mean OK (grpc-go sends an error as trailers only).
             Ending::NoStatus if self.replied => Turnout::Good,
             Ending::NoStatus => bad("no_status", "the call ended without a readable status"),
-            Ending::ResetByClient(_) if late => bad("client_deadline", "the client gave up at its deadline"),
+            // A server by grpc-go resets the call itself then.
+            Ending::ResetByClient(_) | Ending::ResetByServer(_) if late => bad("client_deadline", GAVE_UP),
             Ending::ResetByClient(code) => bad("client_cancel", &format!("reset by the client (HTTP/2 error {code})")),
             Ending::ResetByServer(code) => bad("server_reset", &format!("reset by the server (HTTP/2 error {code})")),
             Ending::ConnectionClosed => bad("connection_closed", "the connection ended before the reply"),

@@ -106,6 +106,11 @@ impl Draft {
         self.spans.iter().map(|(_, span)| span).find(|span| is(span))
     }
 
+    /// The deepest span at or below `root` that was open then; of several, the last to start.
+    pub(crate) fn open_at(&self, root: DraftId, at: MonotonicNs) -> Option<&DraftSpan> {
+        self.deepest(root, |(_, span)| span.start <= at && span.end.is_none_or(|end| end > at))
+    }
+
     fn deepest(&self, root: DraftId, fits: impl Fn(&(Option<usize>, DraftSpan)) -> bool) -> Option<&DraftSpan> {
         // Parents come first, so one pass tells who is below.
         let mut depths = vec![None; self.spans.len()];

@@ -34,6 +34,8 @@ pub(super) const RULES: &[Rule] = &[
             &[PAUSE, "i/o timeout"],
             &[PAUSE, "tls handshake timeout"],
             &[PAUSE, "context deadline exceeded"],
+            &[PAUSE, "failed to do request: ", ": eof"],
+            &[PAUSE, "server gave http response to https client"],
         ],
     ),
     pause("pause_image_missing", &[&[PAUSE, ": not found"], &[PAUSE, "manifest unknown"]]),
@@ -61,6 +63,8 @@ pub(super) const RULES: &[Rule] = &[
             &["i/o timeout"],
             &["tls handshake timeout"],
             &["client.timeout exceeded while awaiting headers"],
+            &["failed to do request: ", ": eof"],
+            &["server gave http response to https client"],
         ],
     ),
     pull(

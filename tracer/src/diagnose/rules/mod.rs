@@ -116,12 +116,13 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
     let sign = match case.symptom.reason.as_str() {
         "exec_failed" => process::exec_failed(case),
         // It was waited for.
-        "stuck" | "client_deadline" | "client_cancel" if waits(case) => {
+        "stuck" | "client_deadline" | "client_cancel" if waits(case) && waits_there(case) => {
             let culprit = case.trace.waiting.as_ref().and_then(Waiting::culprit);
             Some(Sign { culprit, ..Sign::default() })
         }
+        // It was waited for, and may have been ended when the wait was over.
         "client_deadline" | "client_cancel" => processes
-            .find(|(span, _)| span.end_ns.is_none())
+            .find(|(_, process)| process.exit_code.is_none())
             .map(|(span, process)| Sign { culprit: Some(named(span, process)), ..Sign::says(ended(span, process)) }),
         _ => processes.find(|(_, process)| process.ended_badly()).map(Sign::ended),
     };
@@ -132,6 +133,11 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
 /// It is known whose process is waited for.
 fn waits(case: &Case<'_>) -> bool {
     case.trace.waiting.as_ref().is_some_and(|waiting| !waiting.chain.is_empty())
+}
+
+/// What waits now is of the stage to blame: a runtime that gave up itself has gone on to clean up.
+fn waits_there(case: &Case<'_>) -> bool {
+    case.trace.waiting.as_ref().is_some_and(|waiting| waiting.stage == case.symptom.stage)
 }
 
 /// No sign tells.

@@ -57,14 +57,18 @@ pub(super) const RULES: &[Rule] = &[
         ],
     ),
     // libcni's, where what a plugin printed is no JSON.
-    says(
-        "cni_bad_output",
-        &[
+    Rule {
+        reason: "cni_bad_output",
+        of: CALL,
+        within: "sandbox",
+        sign: |case| failed(case).or_else(|| blamed(case)),
+        texts: &[
             &["netplugin failed: \""],
-            &["plugin type=", "invalid character '"],
-            &["plugin type=", "unexpected end of json input"],
+            &["invalid character '", "plugin type="],
+            &["unexpected end of json input", "plugin type="],
         ],
-    ),
+        takes: Takes::Text,
+    },
     Rule { reason: "cni_failed", of: CALL, within: "sandbox", sign: failed, texts: &[], takes: Takes::Sign },
 ];
 
@@ -73,6 +77,13 @@ fn failed(case: &Case<'_>) -> Option<Sign> {
     let plugins = case.plugins();
     let failed = |process: &crate::trace::ProcessInfo| process.signal.is_none() && process.ended_badly();
     plugins.into_iter().rev().find(|(_, process)| failed(process)).map(Sign::ended)
+}
+
+/// The plugin that the text names, which ended well by itself.
+fn blamed(case: &Case<'_>) -> Option<Sign> {
+    let (_, rest) = case.symptom.message.split_once("plugin type=\"")?;
+    let name = rest.split_once('"')?.0;
+    case.plugins().into_iter().find(|(span, _)| span.name == name).map(Sign::ended)
 }
 
 fn killed(case: &Case<'_>) -> Option<Sign> {

@@ -25,7 +25,17 @@ pub(super) const RULES: &[Rule] = &[
     },
     says(
         "working_dir_missing",
-        &[&["chdir to cwd", "no such file or directory"], &["chdir to cwd", "not a directory"]],
+        &[
+            &["chdir to cwd", "no such file or directory"],
+            &["chdir to cwd", "not a directory"],
+            // runc makes one that is missing, where it can.
+            &["during container init: mkdir /", ": not a directory"],
+            // crun's.
+            &["chdir `", "`: no such file or directory"],
+            &["chdir `", "`: not a directory"],
+            &["chdir to `", "`: no such file or directory"],
+            &["chdir to `", "`: not a directory"],
+        ],
     ),
     looks_up(
         "entrypoint_not_found",
@@ -33,6 +43,7 @@ pub(super) const RULES: &[Rule] = &[
             &["executable file", "not found in $path"],
             &["exec: \"", ": no such file or directory"],
             &["open executable: no such file or directory"],
+            &["executable file `", "` not found"],
         ],
     ),
     looks_up(
@@ -41,6 +52,7 @@ pub(super) const RULES: &[Rule] = &[
             &["exec: \"", ": permission denied"],
             &["exec: \"", ": is a directory"],
             &["open executable: permission denied"],
+            &["the path `", "` exists but it is not executable"],
         ],
     ),
     Rule {

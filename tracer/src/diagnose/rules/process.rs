@@ -1,7 +1,8 @@
 //! Processes that the kernel ended, or that nobody lets go on: these signs need no text.
 
-use super::{CALL, HELD, INIT, Rule, Sign, Takes};
+use super::{HELD, INIT, Rule, Sign, Takes};
 use crate::diagnose::case::Case;
+use crate::trace::{Container, Span};
 
 /// What systemd is given to make a cgroup, by libdbus (25 s) and by runc (30 s).
 const SYSTEMD_NS: u64 = 25_000_000_000;
@@ -43,24 +44,34 @@ pub(super) const RULES: &[Rule] = &[
         texts: &[&["timeout waiting for systemd to create"]],
         takes: Takes::Either,
     },
-    Rule {
-        reason: "shim_died",
-        of: CALL,
-        within: "",
-        sign: |case| case.failed("shim.daemon").map(Sign::ended),
-        texts: &[&["ttrpc: closed"], &["shim disconnected"]],
-        takes: Takes::Either,
-    },
 ];
 
 /// The kernel killed init for memory before it ran the entrypoint.
 fn oom(case: &Case<'_>) -> Option<Sign> {
     let container = case.container()?;
-    let victim = container.init_oom?;
+    let Some(victim) = container.init_oom else { return no_room(container) };
     let limit = container.limits.get("memory.max").or_else(|| container.limits.get("memory.limit_in_bytes"));
     let limit = limit.map_or(String::new(), |limit| format!("; the limit is {} bytes", limit.trim()));
     let culprit = Some(format!("init (pid {})", victim.0));
-    Some(Sign { culprit, ..Sign::says(format!("the kernel killed init for memory before the entrypoint{limit}")) })
+    // runc create may have ended well before anybody looks.
+    let at = container.exit.as_ref().map(|exit| exit.at_ns);
+    let steps = ["oci.create", "oci.fifo_wait", "oci.start"].into_iter().flat_map(|step| case.part(step));
+    let open = |span: &&Span| at.is_some_and(|at| span.start_ns <= at && span.end_ns.is_none_or(|end| end > at));
+    let stage = steps.filter(open).last().map(|span| span.stage.clone());
+    Some(Sign {
+        culprit,
+        stage,
+        ..Sign::says(format!("the kernel killed init for memory before the entrypoint{limit}"))
+    })
+}
+
+/// The kernel refused the limit (v1): init had more than that already.
+fn no_room(container: &Container) -> Option<Sign> {
+    const EBUSY: i32 = 16;
+    let write = container.writes.last()?;
+    let refused = write.file == "memory.limit_in_bytes" && write.errno.is_some_and(|errno| errno.abs() == EBUSY);
+    let evidence = format!("the write of {} to {} gave EBUSY: init uses more", write.value.trim(), write.file);
+    refused.then(|| Sign::says(evidence))
 }
 
 /// What was written to the container's freezer last; of cgroup v2 the writes to `cgroup.*` are not kept.
@@ -71,7 +82,9 @@ fn frozen(case: &Case<'_>) -> Option<Sign> {
     let comm = last.comm.as_deref().unwrap_or("a process");
     let culprit = format!("{comm} (pid {})", last.pid.0);
     let evidence = format!("{culprit} wrote {} to {}, and nothing undid it", last.value.trim(), last.file);
-    Some(Sign { culprit: Some(culprit), ..Sign::says(evidence) })
+    // What exactly init did at that instant says nothing.
+    let stage = case.symptom.stage.split_once(".oci.create.").map(|(call, _)| format!("{call}.oci.create"));
+    Some(Sign { culprit: Some(culprit), stage, ..Sign::says(evidence) })
 }
 
 /// The wait for the cgroup took as long as a runtime waits for systemd.

@@ -1,12 +1,12 @@
 //! What is refused before anything is made, and a sandbox that is gone.
 
-use super::{CALL, Rule, Sign, Takes, none};
+use super::{CALL, HELD, Rule, Sign, Takes, none};
 use crate::diagnose::case::Case;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         reason: "name_reserved",
-        of: CALL,
+        of: HELD,
         within: "",
         sign: none,
         // containerd's and CRI-O's.
@@ -27,11 +27,19 @@ pub(super) const RULES: &[Rule] = &[
         takes: Takes::Text,
     },
     Rule {
+        reason: "shim_died",
+        of: CALL,
+        within: "",
+        sign: shim_ended,
+        texts: &[&["ttrpc: closed"], &["shim disconnected"]],
+        takes: Takes::Either,
+    },
+    Rule {
         reason: "sandbox_exited",
         of: CALL,
         within: "container.",
         sign: pause_ended,
-        texts: &[&["sandbox container \"", "is not running"]],
+        texts: &[&["sandbox container \"", "is not running"], &["sandbox container task: no running task found"]],
         takes: Takes::Either,
     },
 ];
@@ -41,6 +49,16 @@ fn handler(case: &Case<'_>) -> Option<Sign> {
     let handler = case.trace.pod.runtime_handler.as_ref()?;
     Some(Sign::says(format!("the request asks for runtime handler {handler:?}, and nothing was run for it")))
         .filter(|_| case.part("oci.create").next().is_none())
+}
+
+/// One shim has all containers of a pod: it may have been started by an earlier call.
+fn shim_ended(case: &Case<'_>) -> Option<Sign> {
+    let daemons = case.trace.spans.iter().filter(|span| span.stage.ends_with(".shim.daemon"));
+    let mut ended = daemons.filter_map(|span| Some((span, span.process.as_ref().filter(|it| it.ended_badly())?)));
+    let (span, process) = ended.next_back()?;
+    let own = case.spans.iter().any(|it| it.id == span.id);
+    let sign = Sign::ended((span, process));
+    Some(Sign { stage: sign.stage.filter(|_| own), ..sign })
 }
 
 /// The runtime's Wait for the pause process was answered.

@@ -239,8 +239,47 @@ fn the_client_gives_up() {
     }
     s.end_call(60_000, key, Ending::ResetByClient(8));
     let traces = s.feed(Config::default());
-    let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str()));
-    assert_eq!(verdict, Some(("sandbox.cni.host-local", "client_deadline")));
+    let verdict = traces[0].verdict.as_ref().map(|v| (v.stage.as_str(), v.reason.as_str(), v.culprit.as_deref()));
+    assert_eq!(verdict, Some(("sandbox.cni.host-local", "client_deadline", Some("exe (pid 1003)"))));
+}
+
+/// containerd keeps the deadline as well: it has killed the plugin, and cleans up, before its client's reset arrives; or
+/// it says that it was interrupted.
+#[test]
+fn the_runtime_keeps_its_clients_deadline() {
+    let verdict = |method: &str, ending: Ending| {
+        let mut s = Stream::new();
+        let pod = Pod::new("web", "1", 1000);
+        if method == "PullImage" {
+            sandbox(&mut s, &pod);
+        }
+        let begin = if method == "PullImage" { 77_000 } else { 0 };
+        let key = s.begin_call(begin, method, &pod.request());
+        for (at, item) in &mut s.items {
+            if let Item::Call(CallEvent::Start(start)) = item
+                && *at == begin
+            {
+                start.timeout_ns = Some(2_000_000_000);
+            }
+        }
+        if method == "RunPodSandbox" {
+            s.cni((3_000, 6_000), super::dsl::RUNTIME, 1001, "loopback", &pod.env("ADD"));
+            s.cni((3_500, 2_002_000), super::dsl::RUNTIME, 1002, "bridge", &pod.env("ADD"));
+            super::verdicts::exit(&mut s, 1002, None, Some(9));
+            s.cni((2_005_000, 2_020_000), super::dsl::RUNTIME, 1003, "loopback", &pod.env("DEL"));
+        }
+        s.end_call(begin + 2_008_000, key, ending);
+        let traces = s.feed_last(Config::default());
+        let found = traces[0].verdict.as_ref().expect("a verdict");
+        format!("{} {} {}", found.stage, found.reason, found.culprit.as_deref().unwrap_or("-"))
+    };
+    let said = |code| Ending::Status { code, message: "context deadline exceeded".into() };
+    let network = "sandbox.cni.bridge client_deadline bridge (pid 1002)";
+    assert_eq!(verdict("RunPodSandbox", Ending::ResetByClient(8)), network);
+    assert_eq!(verdict("RunPodSandbox", Ending::ResetByServer(8)), network);
+    assert_eq!(verdict("RunPodSandbox", said(4)), network);
+    assert_eq!(verdict("RunPodSandbox", said(2)), network);
+    assert_eq!(verdict("PullImage", said(4)), "image.pull client_deadline -");
 }
 
 #[test]

@@ -55,6 +55,11 @@ const CASES: &[Case] = &[
     Case("cni_bad_output", "plugin type=\"bridge\" failed (add): netplugin failed: \"Segmentation fault\"", |text| {
         plugin_fails(text, false)
     }),
+    Case(
+        "cni_bad_output",
+        "plugin type=\"bridge\" failed (add): failed to unmarshal raw result: invalid character 'e' in literal null (expecting 'u')",
+        |text| ended(plugin_fails(text, false), 1002, Some(0), None),
+    ),
     Case("cni_killed", "plugin type=\"bridge\" failed (add): signal: killed", |text| {
         ended(plugin_fails(text, false), 1002, None, Some(9))
     }),
@@ -94,19 +99,47 @@ const CASES: &[Case] = &[
         "failed to do request: Head \"https://r.io/v2/a\": dial tcp 10.0.0.1:443: connect: connection refused",
         |text| pull(text, 2),
     ),
+    Case(
+        "registry_unreachable",
+        "failed to resolve image: failed to do request: Head \"https://127.0.0.1:5002/v2/a/manifests/1\": EOF",
+        |text| pull(text, 2),
+    ),
+    Case(
+        "image_auth",
+        "failed to resolve image: pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials",
+        |text| pull(text, 2),
+    ),
     Case("no_progress_timeout", "failed to pull and unpack image \"r.io/a:1\": context canceled", |text| pull(text, 1)),
     Case("sandbox_exited", "sandbox container \"1a\" is not running", pause_died),
+    Case(
+        "sandbox_exited",
+        "failed to get sandbox container task: no running task found: task 1a not found: not found",
+        pause_died,
+    ),
     Case(
         "working_dir_missing",
         "chdir to cwd (\"/nope\") set in config.json failed: no such file or directory",
         |text| create_fails(text, 108_000),
     ),
+    Case("working_dir_missing", "error during container init: mkdir /etc/passwd: not a directory: unknown", |text| {
+        create_fails(text, 108_000)
+    }),
+    Case("working_dir_missing", "chdir to `/etc/passwd`: Not a directory: unknown", |text| create_fails(text, 108_650)),
     Case("entrypoint_not_found", "exec: \"/no\": stat /no: no such file or directory", |text| {
         create_fails(text, 108_650)
     }),
     Case("entrypoint_not_found", "exec: \"no\": executable file not found in $PATH", |text| {
         create_fails(text, 108_650)
     }),
+    // crun 1.28 looks a whole path up before init gives up its privileges.
+    Case("entrypoint_not_found", "executable file `/no` not found: No such file or directory", |text| {
+        create_fails(text, 108_000)
+    }),
+    Case(
+        "entrypoint_not_executable",
+        "the path `/plain` exists but it is not executable: Operation not permitted",
+        |text| create_fails(text, 108_000),
+    ),
     Case("entrypoint_not_executable", "exec: \"/etc/passwd\": permission denied", |text| create_fails(text, 108_650)),
     Case(
         "apparmor_profile_missing",
@@ -125,14 +158,21 @@ const CASES: &[Case] = &[
     ),
     Case("init_oom", "container init was OOM-killed (memory limit too low?)", oom),
     Case("init_oom", "copying bootstrap data to pipe caused: write init-p: broken pipe", oom),
+    Case(
+        "init_oom",
+        "error setting cgroup config for procHooks process: unable to set memory limit to 1048576 (current usage: 2568192, peak usage: 2793472)",
+        no_room,
+    ),
+    Case("init_oom", "failed to start containerd task \"1c1\": cannot start a stopped process: unknown", oom_unnoticed),
     Case("hook_failed", "error running hook #0: error running hook: exit status 1, stdout: , stderr: no driver", hook),
     Case("shim_died", "failed to start sandbox \"1a\": ttrpc: closed: unknown", shim),
+    Case("shim_died", "failed to create shim task: ttrpc: closed: unknown", shim_of_container),
     Case("cgroup_frozen", "container's cgroup unexpectedly frozen", frozen),
     Case("exec_failed", "", |_| exec_fails()),
     Case("call_failed", "¡algo salió mal!", |text| refused(text, 2)),
 ];
 
-fn exit(s: &mut Stream, pid: u32, code: Option<u8>, signal: Option<u8>) {
+pub(super) fn exit(s: &mut Stream, pid: u32, code: Option<u8>, signal: Option<u8>) {
     for (_, item) in &mut s.items {
         if let Item::Record(record) = item
             && record.tgid.0 == pid
@@ -264,6 +304,15 @@ fn oom(text: &str) -> Stream {
     ended(s, init, None, Some(9))
 }
 
+/// runc create does not look at init any more when that is killed, and ends well.
+fn oom_unnoticed(text: &str) -> Stream {
+    let mut s = create_fails(text, 109_000);
+    let (init, create) = init(&s);
+    s.record(109_050, 1, Event::Oom { victim: Tgid(init) });
+    let s = ended(s, init, None, Some(9));
+    ended(s, create, Some(0), None)
+}
+
 fn hook(text: &str) -> Stream {
     let mut s = create_fails(text, 106_500);
     let (_, create) = init(&s);
@@ -280,9 +329,40 @@ fn shim(text: &str) -> Stream {
     s
 }
 
+/// The shim is killed while runc create runs; containerd then ends runc, too, and every wait is over.
+fn shim_of_container(text: &str) -> Stream {
+    let mut s = create_fails(text, 106_500);
+    let (_, create) = init(&s);
+    s.task_reply((66_500, 106_700), "Wait", &pod().sandbox, Vec::new());
+    let killed = crate::record::Exit { status: None, signal: Some(9), comm: "shim".into() };
+    s.record(106_600, 1011, Event::Exit(killed));
+    ended(s, create, None, Some(9))
+}
+
+/// cgroup v1 refuses a limit below what is used.
+fn no_room(text: &str) -> Stream {
+    let mut s = create_fails(text, 106_500);
+    let (_, create) = init(&s);
+    let dir = cgroup(&s);
+    s.write((106_450, 106_460), create, &dir, "memory.limit_in_bytes", "1048576");
+    if let Some((_, Item::Record(record))) = s.items.last_mut()
+        && let Event::CgroupWrite(write) = &mut record.event
+    {
+        write.ret = -16;
+    }
+    s
+}
+
 fn frozen(text: &str) -> Stream {
     let mut s = create_fails(text, 106_500);
     let (_, create) = init(&s);
+    let dir = cgroup(&s);
+    s.write((106_450, 106_460), create, &dir, "freezer.state", "FROZEN");
+    s
+}
+
+/// The last one that was written to.
+fn cgroup(s: &Stream) -> String {
     let dir = s.items.iter().rev().find_map(|(_, item)| match item {
         Item::Record(record) => match &record.event {
             Event::CgroupWrite(write) => Some(write.dir.clone()),
@@ -290,8 +370,7 @@ fn frozen(text: &str) -> Stream {
         },
         Item::Call(_) => None,
     });
-    s.write((106_450, 106_460), create, &dir.unwrap_or_default(), "freezer.state", "FROZEN");
-    s
+    dir.unwrap_or_default()
 }
 
 fn exec_fails() -> Stream {
@@ -341,6 +420,7 @@ fn reasons() {
         cni_auth_failed sandbox.cni.bridge seen | cni_failed sandbox.cni.bridge seen
         cni_agent_down sandbox.cni.bridge seen | cni_failed sandbox.cni.bridge seen
         cni_bad_output sandbox.cni.bridge seen | cni_failed sandbox.cni.bridge seen
+        cni_bad_output sandbox.cni.bridge seen | call_failed sandbox.cni.bridge seen
         cni_killed sandbox.cni.bridge seen | cni_killed sandbox.cni.bridge seen
         cni_failed sandbox.cni.bridge seen | cni_failed sandbox.cni.bridge seen
         runtime_handler_unknown sandbox seen | call_failed sandbox seen
@@ -350,30 +430,40 @@ fn reasons() {
         image_not_found image.pull inferred | image_not_found image.pull inferred
         image_auth image.pull inferred | call_failed image.pull seen
         registry_unreachable image.pull inferred | call_failed image.pull seen
+        registry_unreachable image.pull inferred | call_failed image.pull seen
+        image_auth image.pull inferred | call_failed image.pull seen
         no_progress_timeout image.pull inferred | no_progress_timeout image.pull inferred
         sandbox_exited container.create seen | sandbox_exited container.create seen
+        sandbox_exited container.create seen | sandbox_exited container.create seen
         working_dir_missing container.start.oci.create seen | call_failed container.start.oci.create seen
+        working_dir_missing container.start.oci.create seen | call_failed container.start.oci.create seen
+        working_dir_missing container.start.oci.create seen | entrypoint_unusable container.start.oci.create.lookpath inferred
         entrypoint_not_found container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
         entrypoint_not_found container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
+        entrypoint_not_found container.start.oci.create.lookpath seen | call_failed container.start.oci.create seen
+        entrypoint_not_executable container.start.oci.create.lookpath seen | call_failed container.start.oci.create seen
         entrypoint_not_executable container.start.oci.create.lookpath seen | entrypoint_unusable container.start.oci.create.lookpath inferred
         apparmor_profile_missing container.start.oci.create inferred | call_failed container.start.oci.create seen
         cgroup_limit container.start.oci.create inferred | call_failed container.start.oci.create seen
         systemd_slow container.start.oci.create inferred | call_failed container.start.oci.create seen
         init_oom container.start.oci.create seen | init_oom container.start.oci.create seen
         init_oom container.start.oci.create seen | init_oom container.start.oci.create seen
+        init_oom container.start.oci.create seen | init_oom container.start.oci.create seen
+        init_oom container.start.oci.create seen | init_oom container.start.oci.create seen
         hook_failed container.start.oci.create.hooks seen | hook_failed container.start.oci.create.hooks seen
         shim_died sandbox.shim.daemon seen | shim_died sandbox.shim.daemon seen
+        shim_died container.start.oci.create seen | shim_died container.start.oci.create seen
         cgroup_frozen container.start.oci.create seen | cgroup_frozen container.start.oci.create seen
         exec_failed container.exec seen | exec_failed container.exec seen
         call_failed sandbox seen | call_failed sandbox seen
-        blanked: reason 13, stage 33 of 33
+        blanked: reason 17, stage 41 of 44
     "#]].assert_eq(&table);
 }
 
 /// A wider reason than the right one.
 fn is_wider(found: &str, right: &str) -> bool {
     let wider: &[&str] = match right {
-        "entrypoint_not_found" | "entrypoint_not_executable" => &["entrypoint_unusable"],
+        "entrypoint_not_found" | "entrypoint_not_executable" | "working_dir_missing" => &["entrypoint_unusable"],
         _ => &["cni_failed"],
     };
     found == right || found == "call_failed" || wider.contains(&found)

@@ -1,0 +1,26 @@
+//! `cargo xtask cases`: starts that fail for real, and what podlapse says of each.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::setup::{self, Group};
+use crate::sh;
+use crate::workspace::Workspace;
+
+/// What to make happen.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names of cases, `--list`, `--blank`; all cases where there is no name
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    let workspace = Workspace::find()?;
+    setup::run(&workspace, &[Group::Build, Group::Node])?;
+    sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests", "--bins"]))?;
+    let mut cases = Command::new(workspace.built("podlapse-cases"));
+    sh::show(cases.args(&args.arguments).env("PODLAPSE_TOOLS", &workspace.tools))
+}
