@@ -11,6 +11,9 @@ use crate::workspace::Workspace;
 /// What to make happen.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The cases that are made of records alone, with their texts and without
+    #[arg(long)]
+    synthetic: bool,
     /// Names of cases, `--list`, `--blank`; all cases where there is no name
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -19,6 +22,10 @@ pub(crate) struct Args {
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let workspace = Workspace::find()?;
+    if args.synthetic {
+        let test = ["test", "--quiet", "-p", "podlapse", "--lib", "lifecycle::tests::verdicts::reasons"];
+        return sh::loud(workspace.cargo().args(test).args(["--", "--exact", "--nocapture"]));
+    }
     setup::run(&workspace, &[Group::Build, Group::Node])?;
     sh::loud(workspace.cargo().args(["build", "--quiet", "-p", "podlapse", "-p", "podlapse-tests", "--bins"]))?;
     let mut cases = Command::new(workspace.built("podlapse-cases"));

@@ -411,6 +411,8 @@ fn reasons() {
         let _ = writeln!(table, "{} | {}", found(&with), found(&blank));
     }
     let _ = writeln!(table, "blanked: reason {same_reason}, stage {same_stage} of {}", CASES.len());
+    // For `cargo xtask cases --synthetic`.
+    println!("{table}");
     expect![[r#"
         no_cni_config sandbox inferred | call_failed sandbox seen
         plugin_missing sandbox.cni seen | plugin_missing sandbox.cni inferred
