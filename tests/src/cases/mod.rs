@@ -1,7 +1,7 @@
 //! Starts that fail for real, on a real node, each with the verdict that is right.
 //!
 //! A case is data and a function that makes it happen; a file a family. A new one is an entry there, and where it needs
-//! something of its node, a line in [`stand`].
+//! something of its node, a line in `stand.rs`.
 
 use std::fmt;
 use std::pin::Pin;

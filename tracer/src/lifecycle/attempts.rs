@@ -54,7 +54,7 @@ impl Lifecycle {
         let end = of.end.filter(|_| over);
         // A failed one is over with its reply, another one with its container's end.
         let tried = if of.failure.is_some() { end } else { ended.map(|(at, _)| *at) };
-        let (stage, reason) = of.told.clone().unzip();
+        let (stage, reason) = of.told.clone().filter(|_| over).unzip();
         Attempt {
             trace_id: of.trace_id.clone(),
             kind: of.kind,
