@@ -188,6 +188,8 @@ pub(super) struct Start {
     /// Its sandbox was told to stop.
     pub(super) stopped: Option<MonotonicNs>,
     pub(super) patience: Patience,
+    /// It began while podlapse attached: an exec that was not seen says nothing.
+    pub(super) early: bool,
 }
 
 impl Start {
@@ -220,6 +222,7 @@ impl Start {
             told: None,
             stopped: None,
             patience: Patience::from(begin),
+            early: false,
         }
     }
 
@@ -333,7 +336,7 @@ impl Start {
             self.end = Some(self.last_sign(units));
             return Some(Step::Ended(if self.partial { Outcome::Partial } else { Outcome::Complete }));
         }
-        let entering = complete && !self.partial && self.is_seen_entering(units);
+        let entering = complete && !self.partial && !self.early && self.is_seen_entering(units);
         let busy = open || waiting || self.containers.is_empty();
         match self.stopped {
             Some(at) if busy => {

@@ -10,6 +10,7 @@ use super::{IN_THE_MIDDLE, Lifecycle, bound};
 use crate::ids::{MonotonicNs, Tgid};
 use crate::record::{Event, Exec, Exit, NewTask, Record, Role, SocketOp};
 use crate::trace::PodInfo;
+use tracer_ebpf::mark;
 
 impl Lifecycle {
     pub(super) fn sign(&mut self, record: &Record) {
@@ -60,7 +61,16 @@ impl Lifecycle {
             Event::Process(process) => self.found(at, tgid, process),
             Event::Listed(listed) => self.listed(at, listed),
             Event::Waiting(waiting) => self.looked(record, waiting),
+            Event::Mark(mark::ATTACHED) => self.attached(),
             Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
+        }
+    }
+
+    /// The programs follow all that there is from now on.
+    fn attached(&mut self) {
+        for (key, start) in self.starts.iter_mut().filter(|(_, start)| !start.state.is_over()) {
+            start.early = true;
+            self.touched.insert(*key);
         }
     }
 

@@ -1,13 +1,14 @@
 //! What was under way when podlapse came: plugins and the OCI runtime that already ran.
 
 use expect_test::{Expect, expect};
+use tracer_ebpf::mark;
 
-use super::containerd::{Pod, container, sandbox_signs};
+use super::containerd::{Pod, container, sandbox, sandbox_signs};
 use super::dsl::{Item, RUNTIME, Stream, id};
 use super::listed::list;
 use crate::cri::{Ending, Field, Value};
-use crate::engine::Config;
-use crate::record::{ContainerState, Role};
+use crate::engine::{Config, Update};
+use crate::record::{ContainerState, Event, Role};
 use crate::trace::{Outcome, Trace};
 
 /// The bridge plugin of `network` ran since 3 100 µs, and podlapse came then.
@@ -351,4 +352,27 @@ fn a_start_whose_exec_was_missed() {
     s.tick(20_000_000);
     let traces = feed(s);
     assert_eq!((traces.len(), traces[0].outcome), (1, Outcome::Partial), "{:?}", traces[0].quality.notes);
+}
+
+/// It began while podlapse attached: its exec may have come before the programs followed who ran it.
+#[test]
+fn an_exec_that_was_not_seen_while_podlapse_attached() {
+    let outcome = |attached: Option<u64>| {
+        let (mut s, pod) = (Stream::new(), Pod::new("web", "1", 1000));
+        sandbox(&mut s, &pod);
+        container(&mut s, &pod, 80_000, "app", "/bin/app");
+        attached.into_iter().for_each(|at| s.record(at, 1, Event::Mark(mark::ATTACHED)));
+        s.tick(60_000_000);
+        let s = s.without(|_, item| {
+            matches!(item, Item::Record(r) if r.tgid.0 == 1123 && matches!(&r.event, Event::Exec(exec) if exec.container))
+        });
+        let traces = s.updates(Config::default());
+        traces.iter().rev().find_map(|update| match update {
+            Update::Finished(trace) => Some(trace.outcome),
+            _ => None,
+        })
+    };
+    assert_eq!(outcome(Some(70_000)), Some(Outcome::Partial));
+    assert_eq!(outcome(Some(150_000)), Some(Outcome::Partial));
+    assert_eq!(outcome(None), None);
 }
