@@ -78,6 +78,40 @@ fn whole(trace: &Value, pod: &StartedPod) -> Result<()> {
     Ok(())
 }
 
+/// podlapse comes, a pod lives and ends, and the start settles: the pod, and its traces, which a replay gives too.
+async fn recorded(cri: &mut Cri, node: &Node, file: &Path) -> Result<(StartedPod, Vec<Value>)> {
+    let name = file.to_str().context("a temporary path is UTF-8")?;
+    let record = podlapse::attach(node, &["record", name], &["--next", "9", "-o", "json"])?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    let started = live(cri, &pod).await?;
+    end(cri, &started, &pod).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    record.interrupt()?;
+    let ended = record.wait(Duration::from_secs(30))?;
+    ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
+    ensure!(podlapse::replay(file, &["-o", "json"])? == ended.stdout, "the replay differs from the live run");
+    Ok((started, ended.traces()?))
+}
+
+/// Each call by itself has its name, the one that the client wrote.
+fn all_named<'a>(seen: &'a [Seen], truth: impl Fn(&Seen) -> &'a str) -> Result<()> {
+    let path = |call: &Seen| format!("/{}/{}", call.service, call.method);
+    for call in seen {
+        let truth = truth(call);
+        let open = call.source == Source::Unknown;
+        let right = truth.ends_with(&format!("Service/{}", call.method));
+        ensure!(open || right, "stream {}: {truth}, not {}", call.key.stream, path(call));
+        let method = truth.rsplit('/').next().unwrap_or_default();
+        let candidate = call.candidates.is_empty() || call.candidates.contains(&method);
+        ensure!(!open || candidate, "stream {}: {truth} is none of {:?}", call.key.stream, call.candidates);
+    }
+    let unknown: Vec<_> = seen.iter().filter(|call| call.source == Source::Unknown).collect();
+    let names: Vec<_> = unknown.iter().map(|call| (truth(call), &call.candidates)).collect();
+    println!("{} calls, {} inferred, unnamed: {names:?}", seen.len(), seen.len() - unknown.len());
+    ensure!(unknown.is_empty(), "without a name: {names:?}");
+    Ok(())
+}
+
 /// A client that hands calls on by gRPC's C core.
 struct Core {
     python: Child,
@@ -128,32 +162,14 @@ async fn a_connection_of_grpcs_c_core() -> Result<()> {
     use_every_method(&mut cri, &node).await?;
 
     let file = folder.path().join("late.plr");
-    let name = file.to_str().context("a temporary path is UTF-8")?;
-    let record = podlapse::attach(&node, &["record", name], &["--next", "9", "-o", "json"])?;
-    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
-    let started = live(&mut cri, &pod).await?;
-    end(&mut cri, &started, &pod).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    record.interrupt()?;
-    let ended = record.wait(Duration::from_secs(30))?;
-    ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
-    ensure!(podlapse::replay(&file, &["-o", "json"])? == ended.stdout, "the replay differs from the live run");
+    let (started, traces) = recorded(&mut cri, &node, &file).await?;
 
     // One call after the other: the nth has the nth of the client's stream numbers.
     let paths = core.end()?;
     let mut seen = calls::of(&file)?;
     seen.retain(|call| call.client == Some(client));
     ensure!(seen.len() > 20, "{} calls of pid {client}", seen.len());
-    for call in &seen {
-        let truth = &paths[call.key.stream as usize / 2];
-        let right = truth.ends_with(&format!("Service/{}", call.method));
-        ensure!(call.source == Source::Unknown || right, "stream {}: {truth}, not {}", call.key.stream, call.method);
-    }
-    let unknown: Vec<_> = seen.iter().filter(|call| call.source == Source::Unknown).collect();
-    let names: Vec<_> = unknown.iter().map(|call| (&paths[call.key.stream as usize / 2], &call.candidates)).collect();
-    println!("{} calls, unnamed: {names:?}", seen.len());
-    ensure!(unknown.is_empty(), "without a name: {names:?}");
-    let traces = ended.traces()?;
+    all_named(&seen, |call| &paths[call.key.stream as usize / 2])?;
     ensure!(traces.len() == 1, "{} traces", traces.len());
     whole(&traces[0], &started)?;
     trace::names_no_other(&traces[0], started.ids(), old.ids())?;
@@ -170,40 +186,14 @@ async fn a_connection_that_is_older_than_podlapse() -> Result<()> {
 
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("late.plr");
-    let name = file.to_str().context("a temporary path is UTF-8")?;
-    let record = podlapse::attach(&node, &["record", name], &["--next", "9", "-o", "json"])?;
-    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
-    let started = live(&mut cri, &pod).await?;
-    end(&mut cri, &started, &pod).await?;
-    // The start settles.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    record.interrupt()?;
-    let ended = record.wait(Duration::from_secs(30))?;
-    ensure!(ended.status.success(), "record ended with {}:\n{}", ended.status, ended.stderr);
-    ensure!(podlapse::replay(&file, &["-o", "json"])? == ended.stdout, "the replay differs from the live run");
+    let (started, traces) = recorded(&mut cri, &node, &file).await?;
 
-    // Each call by itself, its name and all, against what the client wrote.
     let truth: BTreeMap<u32, String> = paths.lock().expect("no holder panics").drain(before..).collect();
     let mine = Some(std::process::id());
     let mut seen = calls::of(&file)?;
     seen.retain(|call| call.client == mine && truth.contains_key(&call.key.stream));
     ensure!(seen.len() == truth.len(), "{} calls, not {}", seen.len(), truth.len());
-    let path = |call: &Seen| format!("/{}/{}", call.service, call.method);
-    let right = |call: &Seen| truth[&call.key.stream].ends_with(&format!("Service/{}", call.method));
-    for call in &seen {
-        let truth = &truth[&call.key.stream];
-        let open = call.source == Source::Unknown;
-        ensure!(open || right(call), "stream {}: {truth}, not {}", call.key.stream, path(call));
-        let method = truth.rsplit('/').next().unwrap_or_default();
-        let candidate = call.candidates.is_empty() || call.candidates.contains(&method);
-        ensure!(!open || candidate, "stream {}: {truth} is none of {:?}", call.key.stream, call.candidates);
-    }
-    let unknown: Vec<_> = seen.iter().filter(|call| call.source == Source::Unknown).collect();
-    let names: Vec<_> = unknown.iter().map(|call| (&truth[&call.key.stream], &call.candidates)).collect();
-    println!("{} calls, {} inferred, unnamed: {names:?}", seen.len(), seen.len() - unknown.len());
-    ensure!(unknown.is_empty(), "without a name: {names:?}");
-
-    let traces = ended.traces()?;
+    all_named(&seen, |call| &truth[&call.key.stream])?;
     ensure!(traces.len() == 1, "{} traces", traces.len());
     whole(&traces[0], &started)?;
     trace::names_no_other(&traces[0], started.ids(), old.ids())?;

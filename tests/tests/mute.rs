@@ -1,7 +1,6 @@
 //! Other clients on the traced socket: their payload stays in the kernel once podlapse knows what they are.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::Duration;
 
 use ::podlapse::ids::ConnId;
@@ -41,10 +40,8 @@ async fn import_beside_a_start(stopped: bool) -> Result<()> {
         kill_process(pid, Signal::STOP)?;
     }
     let tools = Tools::find(Containerd::default())?;
-    let mut ctr = Command::new("ctr");
-    ctr.env("PATH", tools.path()).env("LD_LIBRARY_PATH", tools.library_path());
-    ctr.arg("-a").arg(node.socket()).args(["-n", "k8s.io", "images", "import"]).arg(&archive);
-    let import = ctr.output().context("cannot run ctr")?;
+    let import = tools.ctr(&node.socket()).args(["images", "import"]).arg(&archive).output();
+    let import = import.context("cannot run ctr")?;
     ensure!(import.status.success(), "ctr: {}", String::from_utf8_lossy(&import.stderr));
     if stopped {
         kill_process(pid, Signal::CONT)?;

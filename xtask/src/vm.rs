@@ -63,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, only: Option<&str>) -> Result<()> {
         let log = dir.join(format!("{version}.log"));
         let mut console = boot(workspace, version, &image, &log)?;
         if !ended(&console) {
-            // Seen once in some forty boots of 5.10; podlapse that hangs would hang again.
+            // Seen once, of 5.10, and not in the sixty boots that were made to see it again; a podlapse at fault would hang again.
             println!(
                 "{version}: the guest hung after {:.1} s; once more. Its last lines:",
                 start.elapsed().as_secs_f64()

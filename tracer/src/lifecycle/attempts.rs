@@ -1,11 +1,10 @@
 //! One story a pod: what was tried before, and how long nothing was tried after it.
 
 use super::Lifecycle;
-use super::start::{Container, Start};
-use super::state::State;
+use super::start::{Container, Failure, Start};
+use super::unit::Unit;
 use crate::ids::MonotonicNs;
-use crate::record::Exit;
-use crate::trace::{Attempt, AttemptExit, Outcome, StartKind};
+use crate::trace::{Attempt, AttemptExit, StartKind};
 
 /// Most attempts of a trace: the first, and the latest.
 const MAX_ATTEMPTS: usize = 16;
@@ -27,10 +26,8 @@ impl Lifecycle {
     /// The trace in which the name was taken that this start finds reserved: the first attempt whose call is open, or
     /// was given up by its client.
     pub(super) fn first_given_up(&self, start: &Start) -> Option<String> {
-        let given_up = |other: &&Start| {
-            !other.state.is_over()
-                || other.failure.as_ref().is_some_and(|it| matches!(it.reason, "client_deadline" | "client_cancel"))
-        };
+        let given_up =
+            |other: &&Start| !other.state.is_over() || other.failure.as_ref().is_some_and(Failure::is_given_up);
         self.earlier(start).into_iter().find(given_up).map(|other| other.trace_id.clone())
     }
 
@@ -48,36 +45,31 @@ impl Lifecycle {
         let name = start.containers.first().and_then(|it| it.name.as_ref());
         let own = |it: &&Container| start.kind == StartKind::Pod || it.name.as_ref() == name;
         let container = of.containers.iter().rev().find(own).filter(|_| start.kind == StartKind::Container);
-        let ended = container.and_then(|it| of.unit(it, &self.units)?.exit.as_ref()).filter(|(at, _)| *at <= next);
-        let oom = container.and_then(|it| of.unit(it, &self.units)).is_some_and(|unit| unit.oom);
+        let unit = container.and_then(|it| of.unit(it, &self.units));
+        let exit = unit.and_then(|unit| exit_of(unit, start.origin()));
+        let ended = unit.and_then(|unit| unit.exit.as_ref()).map(|(at, _)| *at).filter(|at| *at <= next);
         let (begin, over) = (of.origin(), of.state.is_over());
         let end = of.end.filter(|_| over);
         // A failed one is over with its reply, another one with its container's end.
-        let tried = if of.failure.is_some() { end } else { ended.map(|(at, _)| *at) };
+        let tried = if of.failure.is_some() { end } else { ended };
         let (stage, reason) = of.told.clone().filter(|_| over).unzip();
         Attempt {
             trace_id: of.trace_id.clone(),
             kind: of.kind,
             attempt: if of.kind == StartKind::Pod { self.pod(of).attempt } else { container.and_then(|it| it.attempt) },
-            outcome: match of.state {
-                State::Over(outcome) => outcome,
-                State::Active | State::Settling(_) => Outcome::InProgress,
-            },
+            outcome: of.state.outcome(),
             stage,
             reason,
             before_ns: start.origin().since(begin),
             total_ns: end.unwrap_or(next).since(begin),
-            exit: ended.map(|(at, exit)| exit_of(*at, exit, oom, start.origin())),
+            exit: exit.filter(|_| ended.is_some()),
             waited_ns: tried.filter(|at| *at <= next).map(|at| next.since(at)),
         }
     }
 }
 
-fn exit_of(at: MonotonicNs, exit: &Exit, oom: bool, origin: MonotonicNs) -> AttemptExit {
-    AttemptExit {
-        code: exit.status,
-        signal: exit.signal,
-        oom: oom && exit.signal.is_some(),
-        before_ns: origin.since(at),
-    }
+fn exit_of(unit: &Unit, origin: MonotonicNs) -> Option<AttemptExit> {
+    let (at, exit) = unit.exit.as_ref()?;
+    let before_ns = origin.since(*at);
+    Some(AttemptExit { code: exit.status, signal: exit.signal, oom: unit.was_oom_killed(), before_ns })
 }

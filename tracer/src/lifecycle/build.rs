@@ -8,7 +8,6 @@ use super::edges;
 use super::limits::Written;
 use super::queue::Queued;
 use super::start::{Call, Container, Failure, Method, Start};
-use super::state::State;
 use super::unit::Unit;
 use super::volumes::Volume;
 use super::{Lifecycle, Losses};
@@ -16,8 +15,8 @@ use crate::cri::{Ending, MethodSource};
 use crate::diagnose;
 use crate::ids::{MonotonicNs, PodUid, SandboxId};
 use crate::trace::{
-    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, ListenPoint, Outcome,
-    Quality, Sandbox, StartKind, TaskCall, Trace, Verdict, Waiting,
+    self, CallInfo, ContainerKind, Draft, DraftId, DraftSpan, ExecPoint, ExitPoint, LimitWrite, ListenPoint, Quality,
+    Sandbox, StartKind, TaskCall, Trace, Verdict, Waiting,
 };
 
 impl Lifecycle {
@@ -45,10 +44,7 @@ impl Lifecycle {
             kind: start.kind,
             node,
             pod: trace::PodInfo { qos, ..self.pod(start).clone() },
-            outcome: match start.state {
-                State::Over(outcome) => outcome,
-                State::Active | State::Settling(_) => Outcome::InProgress,
-            },
+            outcome: start.state.outcome(),
             start: origin,
             start_realtime: self.clock.map(|(at, real)| real.saturating_add(origin.0).saturating_sub(at.0)),
             total_ns: end.since(origin),
@@ -390,7 +386,7 @@ fn fill(known: &mut trace::Container, unit: &Unit, whole: (MonotonicNs, Monotoni
     known.exit = unit.exit.as_ref().filter(|(at, _)| *at <= closed).map(|(at, exit)| ExitPoint {
         code: exit.status,
         signal: exit.signal,
-        oom: unit.oom && exit.signal.is_some(),
+        oom: unit.was_oom_killed(),
         at_ns: at.since(origin),
     });
 }
@@ -450,7 +446,7 @@ fn verdict(draft: &Draft, calls: &[DraftId], start: &Start, failure: &Failure) -
 /// The call that its client gave up while it was open.
 fn given_up(failure: &Failure, calls: &[DraftId]) -> Option<DraftId> {
     let call = failure.call.and_then(|index| calls.get(index)).copied();
-    call.filter(|_| matches!(failure.reason, "client_deadline" | "client_cancel"))
+    call.filter(|_| failure.is_given_up())
 }
 
 /// The start takes long, and is not over.

@@ -145,6 +145,13 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
+impl Failure {
+    /// Its client waited no longer for the call.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.reason, "client_deadline" | "client_cancel")
+    }
+}
+
 /// One start.
 #[derive(Debug)]
 pub(super) struct Start {
@@ -417,7 +424,7 @@ impl Start {
     /// A container's init lives and has not yet run the entrypoint.
     fn is_entering(&self, units: &Units) -> bool {
         let mut live = self.containers.iter().filter(|c| !c.replaced).filter_map(|c| self.unit(c, units));
-        live.any(|unit| unit.init().is_some() && unit.entered().is_none() && unit.exit.is_none())
+        live.any(|unit| unit.entering().is_some())
     }
 
     /// The same, of one that the runtime was seen to make and to tell to go on: it runs a hook, or is frozen.

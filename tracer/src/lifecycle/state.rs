@@ -55,6 +55,14 @@ impl fmt::Display for Impossible {
 }
 
 impl State {
+    /// How the start turned out, as far as it is over.
+    pub(super) fn outcome(self) -> Outcome {
+        match self {
+            State::Over(outcome) => outcome,
+            State::Active | State::Settling(_) => Outcome::InProgress,
+        }
+    }
+
     /// All transitions.
     pub(super) fn next(self, step: Step) -> Result<State, Impossible> {
         match (self, step) {

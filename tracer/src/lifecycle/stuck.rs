@@ -224,8 +224,7 @@ impl Lifecycle {
     fn entering(&self, start: &Start) -> Option<(String, Tgid, Option<MonotonicNs>)> {
         let mut live = start.containers.iter().enumerate().filter(|(_, container)| !container.replaced);
         live.find_map(|(index, container)| {
-            let unit = start.unit(container, &self.units)?;
-            let init = unit.init().filter(|_| unit.entered().is_none() && unit.exit.is_none())?;
+            let init = start.unit(container, &self.units)?.entering()?;
             let of = |call: &&Call| call.method == Method::StartContainer && call.container == Some(index);
             let told = start.calls.iter().filter(of).filter_map(|call| call.end.as_ref()).map(|(at, _)| *at).max();
             Some((container.name.clone().unwrap_or_default(), init, told))
@@ -252,8 +251,7 @@ impl Lifecycle {
 
 /// The processes that a trace's start waits for.
 fn waited_for(trace: &crate::trace::Trace) -> impl Iterator<Item = Tgid> {
-    let processes = trace.waiting.iter().flat_map(|waiting| &waiting.chain);
-    processes.map(|process| process.pid).collect::<Vec<_>>().into_iter()
+    trace.waiting.iter().flat_map(|waiting| &waiting.chain).map(|process| process.pid)
 }
 
 fn look(seen: &Seen, origin: MonotonicNs) -> Look {

@@ -241,6 +241,16 @@ impl Unit {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())
     }
 
+    /// Its init, where that lives and has not run the entrypoint.
+    pub(super) fn entering(&self) -> Option<Tgid> {
+        self.init().filter(|_| self.entered().is_none() && self.exit.is_none())
+    }
+
+    /// The OOM killer chose one of its processes, and a signal ended its init.
+    pub(super) fn was_oom_killed(&self) -> bool {
+        self.oom && self.exit.as_ref().is_some_and(|(_, exit)| exit.signal.is_some())
+    }
+
     /// The runtime's `create` runs.
     pub(super) fn is_creating(&self) -> bool {
         self.runs.iter().any(|run| run.kind == Kind::OciCreate && run.end().0.is_none())

@@ -10,7 +10,7 @@ pub(super) use sandbox::reserved_for;
 
 use super::Fit;
 use super::case::{Case, ended, named};
-use crate::trace::{Confidence, ProcessInfo, Span, Waiting};
+use crate::trace::{Confidence, ProcessInfo, Span};
 
 /// All of them: what is most particular first.
 pub(super) const RULES: &[&[Rule]] = &[sandbox::RULES, process::RULES, network::RULES, image::RULES, oci::RULES];
@@ -113,12 +113,12 @@ impl Rule {
 pub(super) fn symptom(case: &Case<'_>) -> Fit {
     let at = case.spans.iter().copied().filter(|span| span.stage == case.symptom.stage);
     let mut processes = at.filter_map(|span| Some((span, span.process.as_ref()?)));
+    let waited = waited_for(case);
     let sign = match case.symptom.reason.as_str() {
         "exec_failed" => process::exec_failed(case),
         // It was waited for.
-        "stuck" | "client_deadline" | "client_cancel" if waits(case) && waits_there(case) => {
-            let culprit = case.trace.waiting.as_ref().and_then(Waiting::culprit);
-            Some(Sign { culprit, ..Sign::default() })
+        "stuck" | "client_deadline" | "client_cancel" if waited.is_some() => {
+            Some(Sign { culprit: waited, ..Sign::default() })
         }
         // It was waited for, and may have been ended when the wait was over.
         "client_deadline" | "client_cancel" => processes
@@ -130,14 +130,9 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
     Fit { sign, text: None, confidence: Confidence::Seen }
 }
 
-/// It is known whose process is waited for.
-fn waits(case: &Case<'_>) -> bool {
-    case.trace.waiting.as_ref().is_some_and(|waiting| !waiting.chain.is_empty())
-}
-
-/// What waits now is of the stage to blame: a runtime that gave up itself has gone on to clean up.
-fn waits_there(case: &Case<'_>) -> bool {
-    case.trace.waiting.as_ref().is_some_and(|waiting| waiting.stage == case.symptom.stage)
+/// The process that is waited for in the stage to blame: a runtime that gave up itself has gone on to clean up.
+fn waited_for(case: &Case<'_>) -> Option<String> {
+    case.trace.waiting.as_ref().filter(|waiting| waiting.stage == case.symptom.stage)?.culprit()
 }
 
 /// No sign tells.

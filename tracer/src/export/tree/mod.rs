@@ -70,7 +70,7 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
         writeln!(out, "{}", tree.paint(BAD, &line))?;
     }
     for line in attempts::lines(trace, tree.charset) {
-        for line in super::text::wrap(&line, tree.width, 8) {
+        for line in wrap(&line, tree.width, 8) {
             writeln!(out, "{line}")?;
         }
     }
