@@ -423,8 +423,8 @@ pub struct Oom {
     pub header: Header,
     /// Thread group of the victim.
     pub victim: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// Memory that it had, KiB (pages of its own, of files and shared); 0: this kernel does not tell (before 6.9).
+    pub rss_kib: u32,
 }
 const _: () = assert!(size_of::<Oom>() == 32);
 
@@ -442,8 +442,10 @@ pub struct Signal {
     pub code: i32,
     /// `TRACE_SIGNAL_*` result; 0 is delivered.
     pub result: u32,
+    /// `comm` of the sender.
+    pub comm: [u8; COMM_LEN],
 }
-const _: () = assert!(size_of::<Signal>() == 40);
+const _: () = assert!(size_of::<Signal>() == 56);
 
 /// A process began to listen on a TCP socket.
 #[repr(C)]

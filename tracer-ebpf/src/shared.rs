@@ -317,8 +317,14 @@ pub mod offset {
     pub const TYPE_IOVEC: usize = MEMBER_COUNT + 14;
     /// Value of `enum iter_type`: one buffer, since 6.0.
     pub const TYPE_UBUF: usize = MEMBER_COUNT + 15;
+    /// `anon_rss` of `oom:mark_victim`, since 6.9.
+    pub const VICTIM_ANON: usize = MEMBER_COUNT + 16;
+    /// `file_rss` of `oom:mark_victim`, since 6.9.
+    pub const VICTIM_FILE: usize = MEMBER_COUNT + 17;
+    /// `shmem_rss` of `oom:mark_victim`, since 6.9.
+    pub const VICTIM_SHMEM: usize = MEMBER_COUNT + 18;
     /// Number of offsets.
-    pub const COUNT: usize = MEMBER_COUNT + 16;
+    pub const COUNT: usize = MEMBER_COUNT + 19;
     /// An offset that this kernel does not have.
     pub const MISSING: u32 = u32::MAX;
 }

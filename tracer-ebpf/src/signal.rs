@@ -2,10 +2,11 @@
 //! (`mm/oom_kill.c`) for the whole node.
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::macros::{raw_tracepoint, tracepoint};
 use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
-use tracer_ebpf::shared::offset::*;
-use tracer_ebpf::{Oom, Signal, kind};
+use tracer_ebpf::shared::offset::{self, *};
+use tracer_ebpf::{COMM_LEN, Oom, Signal, kind};
 
 use crate::kernel;
 use crate::maps::{MYSELF, TRACKED};
@@ -45,6 +46,7 @@ pub(crate) fn signal_generate(ctx: RawTracePointContext) -> i32 {
         (*record).signal = signal;
         (*record).code = code;
         (*record).result = ctx.arg(4);
+        bpf_get_current_comm((&raw mut (*record).comm).cast(), COMM_LEN as u32);
     }
     slot.submit_sign();
     0
@@ -70,8 +72,19 @@ pub(crate) fn mark_victim(ctx: TracePointContext) -> u32 {
     unsafe {
         ring::head(&raw mut (*record).header, kind::OOM, ring::now(), size_of::<Oom>() as u64);
         (*record).victim = victim;
-        (*record).reserved = 0;
+        (*record).rss_kib = rss_kib(&ctx);
     }
     slot.submit_sign();
     0
+}
+
+/// What the victim had of memory, where the kernel tells (since 6.9).
+#[inline(always)]
+fn rss_kib(ctx: &TracePointContext) -> u32 {
+    if kernel::at::<VICTIM_ANON>() == u64::from(offset::MISSING) {
+        return 0;
+    }
+    let kib = |at: u64| kernel::read::<u64>(ctx.as_ptr() as u64 + at);
+    let sum = kib(kernel::at::<VICTIM_ANON>()) + kib(kernel::at::<VICTIM_FILE>()) + kib(kernel::at::<VICTIM_SHMEM>());
+    sum as u32
 }

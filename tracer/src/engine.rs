@@ -8,7 +8,7 @@ use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
 use crate::lifecycle::Lifecycle;
 use crate::record::Record;
-use crate::trace::Trace;
+use crate::trace::{LifeEvent, NodeVerdict, Trace};
 use crate::wire::{Decoder, Limits};
 
 /// What the engine is told before the first record.
@@ -45,6 +45,10 @@ pub enum Update {
         /// Namespace and name of the other one's pod.
         pod: String,
     },
+    /// Something happened to a pod besides its starts.
+    Life(Box<LifeEvent>),
+    /// Something is wrong with the node or its runtime, or is no longer.
+    Node(Box<NodeVerdict>),
 }
 
 /// The engine.
@@ -139,7 +143,7 @@ impl Engine {
 fn only_last(updates: &mut Vec<Update>, from: usize) {
     let mut seen = BTreeSet::new();
     let mut last = |update: &Update| match update {
-        Update::Started(_) | Update::Stuck(_) | Update::Withdrawn { .. } => true,
+        Update::Started(_) | Update::Stuck(_) | Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => true,
         Update::Finished(trace) => seen.insert(trace.trace_id.clone()),
     };
     let mut fresh = updates.split_off(from);

@@ -49,7 +49,7 @@ impl Say {
             Update::Finished(trace) => {
                 format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))
             }
-            Update::Withdrawn { .. } => return None,
+            Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => return None,
         };
         said.then_some(line)
     }

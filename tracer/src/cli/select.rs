@@ -106,6 +106,7 @@ impl Selector {
                 self.withdraw(&trace_id, pod);
                 return false;
             }
+            Update::Life(_) | Update::Node(_) => return false,
         };
         let known = self.chosen.iter().position(|chosen| chosen.id == trace.trace_id);
         let at = match known {

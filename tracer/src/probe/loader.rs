@@ -179,6 +179,13 @@ fn offsets(btf: &Btf, tracefs: &Tracefs) -> Result<[u32; offset::COUNT], ProbeEr
     offsets[offset::TYPE_UBUF] = set(btf.iter_type("ITER_UBUF").filter(|_| member("ubuf").is_some()));
     if tracefs.has("oom", "mark_victim") {
         offsets[offset::VICTIM_PID] = tracefs.field("oom", "mark_victim", "pid", 4)?;
+        // Older kernels tell the pid alone; what is told must be told whole.
+        let sizes =
+            [(offset::VICTIM_ANON, "anon_rss"), (offset::VICTIM_FILE, "file_rss"), (offset::VICTIM_SHMEM, "shmem_rss")];
+        let known = sizes.map(|(at, name)| Some((at, tracefs.field("oom", "mark_victim", name, 8).ok()?)));
+        if known.iter().all(Option::is_some) {
+            known.into_iter().flatten().for_each(|(at, found)| offsets[at] = found);
+        }
     }
     let tcp = ("sock", "inet_sock_set_state");
     if tracefs.has(tcp.0, tcp.1) {

@@ -79,16 +79,14 @@ fn event(kind: u32, r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         abi::kind::SYSCALL => syscall(r)?,
         abi::kind::CGROUP => cgroup(r)?,
         abi::kind::CGROUP_WRITE => cgroup_write(r)?,
-        abi::kind::OOM => {
-            let victim = Tgid(r.u32("victim")?);
-            r.u32("reserved")?;
-            Event::Oom { victim }
-        }
+        abi::kind::OOM => Event::Oom { victim: Tgid(r.u32("victim")?), rss_kib: r.u32("rss_kib")? },
         abi::kind::SIGNAL => Event::Signal {
             target: Tgid(r.u32("target")?),
             signal: r.u32("signal")?,
             code: r.i32("code")?,
             result: r.u32("result")?,
+            // Recordings of before do not have it.
+            comm: if r.0.is_empty() { String::new() } else { r.comm()? },
         },
         abi::kind::LISTEN => {
             Event::Listen(Listen { cgroup: CgroupId(r.u64("cgroup")?), netns: r.u32("netns")?, port: r.u32("port")? })

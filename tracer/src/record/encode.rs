@@ -81,15 +81,16 @@ fn event(event: &Event, w: &mut Writer<'_>) {
         Event::Syscall(e) => syscall(e, w),
         Event::Cgroup(e) => cgroup(e, w),
         Event::CgroupWrite(e) => cgroup_write(e, w),
-        Event::Oom { victim } => {
+        Event::Oom { victim, rss_kib } => {
             w.u32(victim.0);
-            w.u32(0);
+            w.u32(*rss_kib);
         }
-        Event::Signal { target, signal, code, result } => {
+        Event::Signal { target, signal, code, result, comm } => {
             w.u32(target.0);
             w.u32(*signal);
             w.i32(*code);
             w.u32(*result);
+            w.comm(comm);
         }
         Event::Listen(e) => {
             w.u64(e.cgroup.0);

@@ -62,6 +62,8 @@ pub enum Event {
     Oom {
         /// The victim.
         victim: Tgid,
+        /// Memory that it had, KiB; 0: the kernel does not tell.
+        rss_kib: u32,
     },
     /// A signal was sent.
     Signal {
@@ -73,6 +75,8 @@ pub enum Event {
         code: i32,
         /// `TRACE_SIGNAL_*`; 0 is delivered.
         result: u32,
+        /// `comm` of the sender, which is the record's process.
+        comm: String,
     },
     /// A process began to listen on a TCP socket.
     Listen(Listen),

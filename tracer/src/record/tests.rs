@@ -34,7 +34,9 @@ fn every_truncated_prefix_is_an_error() {
             if end >= 24 && !matches!(record.event, Event::Node(_) | Event::Unknown(_)) {
                 let mut cut = whole[..end].to_vec();
                 cut[12..16].copy_from_slice(&u32::try_from(end).unwrap().to_le_bytes());
-                assert!(decode(&cut).is_err(), "{record:?} cut at {end}, header adjusted");
+                // Recordings of before have signals without their sender's name.
+                let older = matches!(record.event, Event::Signal { .. }) && end == whole.len() - abi::COMM_LEN;
+                assert_eq!(decode(&cut).is_err(), !older, "{record:?} cut at {end}, header adjusted");
             }
         }
     }

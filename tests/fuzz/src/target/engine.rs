@@ -20,7 +20,7 @@ fn feed(records: &[Record]) -> Vec<Trace> {
     }
     let traces = updates.into_iter().filter_map(|update| match update {
         Update::Started(trace) | Update::Stuck(trace) | Update::Finished(trace) => Some(*trace),
-        Update::Withdrawn { .. } => None,
+        Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => None,
     });
     let mut traces: Vec<Trace> = traces.collect();
     traces.extend(engine.open());

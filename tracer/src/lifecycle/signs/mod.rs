@@ -33,7 +33,7 @@ impl Lifecycle {
             Event::Syscall(syscall) => self.syscall(record, syscall),
             Event::Cgroup(cgroup) => self.cgroup(record, cgroup),
             Event::CgroupWrite(write) => self.cgroup_write(record, write),
-            Event::Oom { victim } => {
+            Event::Oom { victim, .. } => {
                 let process = self.processes.get(*victim);
                 let init = process.is_some_and(|process| process.kind == Kind::Init);
                 match process.and_then(|p| p.unit).and_then(|key| self.units.get_mut(key)) {

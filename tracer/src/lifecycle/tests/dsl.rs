@@ -395,7 +395,9 @@ impl Stream {
         let (lifecycle, updates) = self.tables(config);
         let finished = updates.into_iter().filter_map(|update| match update {
             Update::Finished(trace) => Some(*trace),
-            Update::Started(_) | Update::Stuck(_) | Update::Withdrawn { .. } => None,
+            Update::Started(_) | Update::Stuck(_) | Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => {
+                None
+            }
         });
         finished.chain(lifecycle.open()).collect()
     }
@@ -407,7 +409,7 @@ impl Stream {
         let open = lifecycle.open().into_iter().map(|trace| Update::Finished(Box::new(trace)));
         for update in updates.into_iter().chain(open) {
             match update {
-                Update::Started(_) | Update::Stuck(_) => {}
+                Update::Started(_) | Update::Stuck(_) | Update::Life(_) | Update::Node(_) => {}
                 Update::Finished(trace) => {
                     last.retain(|old| old.trace_id != trace.trace_id);
                     last.push(*trace);

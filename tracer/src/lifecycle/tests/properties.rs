@@ -59,7 +59,7 @@ fn feed<'a>(items: impl Iterator<Item = &'a Item>) -> Vec<Trace> {
     }
     let all = updates.into_iter().filter_map(|update| match update {
         Update::Started(trace) | Update::Stuck(trace) | Update::Finished(trace) => Some(*trace),
-        Update::Withdrawn { .. } => None,
+        Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => None,
     });
     all.chain(open).collect()
 }

@@ -64,7 +64,7 @@ fn told(updates: &[Update]) -> String {
     let mut out = String::new();
     let stuck = updates.iter().filter_map(|update| match update {
         Update::Stuck(trace) => Some(trace),
-        Update::Started(_) | Update::Finished(_) | Update::Withdrawn { .. } => None,
+        Update::Started(_) | Update::Finished(_) | Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => None,
     });
     for trace in stuck {
         let waiting = trace.waiting.as_ref().unwrap();

@@ -83,7 +83,7 @@ fn out_of_memory_or_not() {
     // The kernel's victim may be a child that nobody follows.
     for victim in [INIT, 4711] {
         let (mut s, id) = app();
-        s.record(199_000, 1, Event::Oom { victim: crate::ids::Tgid(victim) });
+        s.record(199_000, 1, Event::Oom { victim: crate::ids::Tgid(victim), rss_kib: 0 });
         s.task_event(200_000, "/tasks/oom", &id, &[]);
         assert_eq!(notes(s), Vec::<String>::new());
     }

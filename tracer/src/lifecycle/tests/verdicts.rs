@@ -300,7 +300,7 @@ fn init(s: &Stream) -> (u32, u32) {
 fn oom(text: &str) -> Stream {
     let mut s = create_fails(text, 106_500);
     let (init, _) = init(&s);
-    s.record(106_550, 1, Event::Oom { victim: Tgid(init) });
+    s.record(106_550, 1, Event::Oom { victim: Tgid(init), rss_kib: 0 });
     ended(s, init, None, Some(9))
 }
 
@@ -308,7 +308,7 @@ fn oom(text: &str) -> Stream {
 fn oom_unnoticed(text: &str) -> Stream {
     let mut s = create_fails(text, 109_000);
     let (init, create) = init(&s);
-    s.record(109_050, 1, Event::Oom { victim: Tgid(init) });
+    s.record(109_050, 1, Event::Oom { victim: Tgid(init), rss_kib: 0 });
     let s = ended(s, init, None, Some(9));
     ended(s, create, Some(0), None)
 }
