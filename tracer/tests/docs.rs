@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use podlapse::trace::STAGES;
+use podlapse::trace::{LifeKind, STAGES};
 
 #[test]
 fn the_table_of_stages_is_the_registry() {
@@ -18,6 +18,14 @@ fn the_table_of_stages_is_the_registry() {
         .collect();
     let registry: Vec<(&str, &str)> = STAGES.iter().map(|stage| (stage.pattern, stage.doc)).collect();
     assert_eq!(table, registry);
+}
+
+#[test]
+fn the_table_of_events_is_the_closed_list() {
+    let text = include_str!("../../docs/life.md");
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
+    let list = LifeKind::ALL.iter().map(|(kind, means)| (kind.name(), *means));
+    assert_eq!(rows.collect::<Vec<_>>(), list.collect::<Vec<_>>());
 }
 
 /// Runs each `$ podlapse …` of a page and holds what it prints to what the page says; `UPDATE_EXPECT=1` writes it there.

@@ -43,10 +43,11 @@ pub(super) enum Command {
     /// Check what this node allows, and say what to do about what is missing
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
-    /// Say what a reason in a verdict means, how podlapse knows and what to check next; without one, list them
+    /// Say what a reason in a verdict means, how podlapse knows and what to check next, or what an event means; without
+    /// one, list them
     #[command(after_help = "Example:\n  podlapse explain plugin_missing")]
     Explain {
-        /// Reason, as in `verdict.reason`
+        /// Reason, as in `verdict.reason`, or event, as in `event`
         reason: Option<String>,
     },
     /// Print a shell's completions
@@ -74,7 +75,9 @@ Examples:
   podlapse trace                               the next pod start on this node
   podlapse trace --pod default/web-0           the next start of that pod, or restart of a container in it
   podlapse trace --next 5 -o json              five starts, as JSON Lines
-  podlapse trace -- kubectl apply -f pod.yaml  the starts that arrive while COMMAND runs";
+  podlapse trace -- kubectl apply -f pod.yaml  the starts that arrive while COMMAND runs
+  podlapse trace --lifecycle --pod default/web-0
+                                               that pod, whether it runs or is to start, until it is removed";
 
 const RECORD: &str = "\
 A recording holds identities and times; payloads are zeroed before they are written. It is readable while it is \
@@ -190,7 +193,7 @@ pub(super) struct Replay {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Which starts")]
     pub(super) from: Option<From>,
     /// One line a start instead of the traces: what the recording holds; of all starts, unless told which
-    #[arg(long, conflicts_with_all = ["output", "ascii", "min"])]
+    #[arg(long, conflicts_with_all = ["output", "ascii", "min", "lifecycle"])]
     pub(super) list: bool,
     #[command(flatten)]
     pub(super) show: Show,
@@ -199,6 +202,10 @@ pub(super) struct Replay {
 /// Which starts, and when one is over.
 #[derive(Debug, Args)]
 pub(super) struct Starts {
+    /// Follow the pods to their removal: a line an event of their life as it happens, then the traces of their starts;
+    /// with --pod or --uid also a pod that runs already, and --next counts pods
+    #[arg(long, help_heading = "Which starts")]
+    pub(super) lifecycle: bool,
     /// Only starts of this pod
     #[arg(long, value_name = "NS/NAME", help_heading = "Which starts")]
     pub(super) pod: Option<PodName>,
@@ -231,6 +238,7 @@ impl Starts {
             next: self.next.or((!command).then_some(1)),
             command,
             restarts: self.restarts,
+            lifecycle: self.lifecycle,
         }
     }
 
@@ -244,9 +252,9 @@ impl Starts {
 pub(super) struct Live {
     #[command(flatten)]
     pub(super) attach: Attach,
-    /// Give up after so long; with COMMAND, so long after its end
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
-    pub(super) timeout: Span,
+    /// Give up after so long; with COMMAND, so long after its end [default: 5m; with --lifecycle: never]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) timeout: Option<Span>,
 }
 
 /// Which runtime is watched, and how.
@@ -339,7 +347,7 @@ pub(super) struct Show {
 pub(super) enum Format {
     /// Waterfall
     Tree,
-    /// podlapse.trace/v1, one object a line, each as soon as it is final
+    /// podlapse.trace/v1, one object a line, each as soon as it is final; with --lifecycle podlapse.event/v1 between
     Json,
     /// Chrome trace-event JSON, for Perfetto's viewer (ui.perfetto.dev)
     Perfetto,

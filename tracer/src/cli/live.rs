@@ -13,7 +13,7 @@ use super::say::Say;
 use super::source::Source;
 use super::{Done, Failure, stop};
 use crate::probe::{self, Options, Session, Status};
-use crate::recording::{Node, Writer};
+use crate::recording::{Node, Selection, Writer};
 
 /// A source that is the running kernel.
 pub(super) trait Kernel: Source {
@@ -69,12 +69,16 @@ where
     Failure: From<K::Error>,
 {
     let say = Say::live();
-    let mut output = Output::new(plan.show);
+    let mut output = Output::new(plan.show, plan.selection().next != Some(1));
     let mut run = Run::new(plan.config(), plan.selection(), &mut output, say);
     if let Some(path) = plan.recording {
         run.record_to(Writer::create(path, plan.force, &plan.header(kernel.node()))?);
     }
-    let next = if plan.command.is_empty() { "waiting for a pod start" } else { "running COMMAND" };
+    let next = match plan.selection() {
+        _ if !plan.command.is_empty() => "running COMMAND",
+        Selection { lifecycle: true, pod, uid, .. } if pod.is_some() || uid.is_some() => "following the pod",
+        _ => "waiting for a pod start",
+    };
     say.line(&format!("attached to {}; {next} (Ctrl-C prints what is known)", kernel.describe()));
     if !plan.command.is_empty() {
         kernel.mark(mark::COMMAND_STARTED);
@@ -83,7 +87,7 @@ where
     let command = Command::start(plan.command)?;
     kernel.drop_privileges().map_err(Failure::Privileges)?;
     let stop = stop::on_signal().map_err(Failure::Signals)?;
-    let limits = Limits { stop, timeout: Some(plan.live.timeout.0), command };
+    let limits = Limits { stop, timeout: plan.timeout().map(|timeout| timeout.0), command };
     let (ending, summary) = run.drive(&mut kernel, limits).await?;
     conclude(plan, ending, summary)
 }
@@ -96,8 +100,8 @@ where
         return Err(error.into());
     }
     if summary.taken == 0 {
-        let within = match ending {
-            Ending::TimedOut => format!(" within {}", plan.live.timeout),
+        let within = match (&ending, plan.timeout()) {
+            (Ending::TimedOut, Some(timeout)) => format!(" within {timeout}"),
             _ if plan.command.is_empty() => String::new(),
             _ => " while COMMAND ran".to_owned(),
         };
@@ -112,8 +116,13 @@ where
     }
     let (chosen, over) = summary.chosen;
     let wanted = plan.selection().next.map_or(chosen, |next| next as usize);
-    if matches!(ending, Ending::TimedOut) {
-        return Err(Failure::TimedOut { over, wanted, timeout: plan.live.timeout });
+    if matches!(ending, Ending::TimedOut)
+        && let Some(timeout) = plan.timeout()
+    {
+        return Err(match plan.starts.lifecycle {
+            true => Failure::TimedOutFollowing { gone: over, wanted, timeout },
+            false => Failure::TimedOut { over, wanted, timeout },
+        });
     }
     match (summary.recording_failed, plan.recording) {
         (Some(error), Some(path)) => Err(Failure::RecordingIncomplete(path.to_owned(), error)),
@@ -132,7 +141,6 @@ mod tests {
     use super::*;
     use crate::ids::{MonotonicNs, Tgid, Tid};
     use crate::record::{Event, Record};
-    use crate::recording::Selection;
 
     impl From<Infallible> for Failure {
         fn from(never: Infallible) -> Failure {

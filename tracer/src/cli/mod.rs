@@ -8,6 +8,7 @@ mod command;
 mod diff;
 mod docs;
 mod doctor;
+mod follow;
 mod live;
 mod output;
 mod panic;
@@ -65,6 +66,8 @@ enum Failure {
     NothingSeen { what: String, within: String, why: String },
     #[error("timeout: {over} of {wanted} starts were over within {timeout}; give --timeout more")]
     TimedOut { over: usize, wanted: usize, timeout: Span },
+    #[error("timeout: {gone} of {wanted} pods were gone within {timeout}; give --timeout more, or none")]
+    TimedOutFollowing { gone: usize, wanted: usize, timeout: Span },
     #[error("the recording {} is incomplete: {}", .0.display(), .1)]
     RecordingIncomplete(PathBuf, WriteError),
     #[error("no pod start in the recording matches; --all prints every start that it holds")]
@@ -87,7 +90,7 @@ enum Failure {
     SomeSilent,
     #[error("no command {0}: `podlapse --help` lists them")]
     NoSuchPage(String),
-    #[error("no reason {0}: `podlapse explain` lists them")]
+    #[error("no reason or event {0}: `podlapse explain` lists them")]
     NoSuchReason(String),
 }
 

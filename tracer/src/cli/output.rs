@@ -5,8 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use super::args::{Format, Show};
 use super::run::Sink;
 use super::values::Span;
-use crate::export::{Charset, Perfetto, StartLine, Tree, write_json, write_starts, write_tree};
-use crate::trace::Trace;
+use crate::export::{
+    Charset, Perfetto, StartLine, Timeline, Tree, write_event_json, write_json, write_starts, write_tree,
+};
+use crate::ids::MonotonicNs;
+use crate::trace::{LifeEvent, Trace};
 
 /// Width where nothing says another.
 const WIDTH: usize = 100;
@@ -31,7 +34,7 @@ impl OutputError {
     }
 }
 
-/// Prints traces.
+/// Prints traces, and the events of pods that are followed.
 #[derive(Debug)]
 pub(super) struct Output {
     style: Style,
@@ -40,15 +43,19 @@ pub(super) struct Output {
 
 #[derive(Debug)]
 enum Style {
-    Tree(Tree),
+    Tree(Timeline),
     Json,
     Perfetto(Perfetto),
 }
 
 impl Output {
-    pub(super) fn new(show: &Show) -> Output {
+    /// `several`: several pods may be followed.
+    pub(super) fn new(show: &Show, several: bool) -> Output {
         let style = match show.output {
-            Format::Tree => Style::Tree(Tree { min_ns: show.min.map_or(0, Span::ns), ..tree(show.ascii) }),
+            Format::Tree => {
+                let tree = Tree { min_ns: show.min.map_or(0, Span::ns), ..tree(show.ascii) };
+                Style::Tree(Timeline { tree, long: !io::stdout().is_terminal(), several })
+            }
             Format::Json => Style::Json,
             Format::Perfetto => Style::Perfetto(Perfetto::default()),
         };
@@ -57,22 +64,40 @@ impl Output {
 }
 
 impl Sink for Output {
-    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
+    fn take(&mut self, trace: &Trace) -> Result<(), OutputError> {
         let mut text = Vec::new();
-        for trace in traces {
-            match &mut self.style {
-                Style::Json => write_json(&mut text, trace),
-                Style::Perfetto(perfetto) => perfetto.write(&mut text, trace),
-                Style::Tree(tree) => {
-                    if self.printed > 0 {
-                        text.push(b'\n');
-                    }
-                    write_tree(&mut text, trace, tree)
+        match &mut self.style {
+            Style::Json => write_json(&mut text, trace),
+            Style::Perfetto(perfetto) => perfetto.write(&mut text, trace),
+            Style::Tree(Timeline { tree, .. }) => {
+                if self.printed > 0 {
+                    text.push(b'\n');
                 }
+                write_tree(&mut text, trace, tree)
             }
-            .map_err(OutputError::new)?;
-            self.printed += 1;
         }
+        .map_err(OutputError::new)?;
+        self.printed += 1;
+        write(&text)
+    }
+
+    fn event(&mut self, event: &LifeEvent, first: MonotonicNs) -> Result<(), OutputError> {
+        let mut text = Vec::new();
+        match &mut self.style {
+            Style::Json => write_event_json(&mut text, event),
+            Style::Perfetto(perfetto) => perfetto.event(&mut text, event),
+            Style::Tree(timeline) => timeline.event(&mut text, event, first),
+        }
+        .map_err(OutputError::new)?;
+        self.printed += 1;
+        write(&text)
+    }
+
+    fn over(&mut self, trace: &Trace, first: MonotonicNs, again: bool) -> Result<(), OutputError> {
+        let Style::Tree(timeline) = &self.style else { return Ok(()) };
+        let mut text = Vec::new();
+        timeline.start(&mut text, trace, first, again).map_err(OutputError::new)?;
+        self.printed += 1;
         write(&text)
     }
 
@@ -99,8 +124,8 @@ pub(super) struct List {
 }
 
 impl Sink for List {
-    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
-        self.starts.extend(traces.iter().map(StartLine::from));
+    fn take(&mut self, trace: &Trace) -> Result<(), OutputError> {
+        self.starts.push(StartLine::from(trace));
         Ok(())
     }
 

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::args::{Live, Record, Show, Starts, Trace};
+use super::values::Span;
 use crate::engine::Config;
 use crate::export::rfc3339;
 use crate::recording::{Header, Node, Selection};
@@ -35,6 +36,7 @@ impl<'a> From<&'a Record> for Plan<'a> {
 
 const SETTLE_NS: u64 = 2_000_000_000;
 const STUCK_AFTER_NS: u64 = 10_000_000_000;
+const TIMEOUT: Span = Span(Duration::from_secs(300));
 
 impl Plan<'_> {
     pub(super) fn config(&self) -> Config {
@@ -62,11 +64,18 @@ impl Plan<'_> {
         }
     }
 
+    /// How long to wait.
+    pub(super) fn timeout(&self) -> Option<Span> {
+        self.live.timeout.or((!self.starts.lifecycle).then_some(TIMEOUT))
+    }
+
     /// What to say when no start was seen.
     pub(super) fn what(&self) -> String {
-        match self.selection() {
-            Selection { pod: Some((namespace, name)), .. } => format!("start of pod {namespace}/{name}"),
-            Selection { uid: Some(uid), .. } => format!("start of the pod with UID {uid}"),
+        let selection = self.selection();
+        let what = if selection.lifecycle { "sign" } else { "start" };
+        match selection {
+            Selection { pod: Some((namespace, name)), .. } => format!("{what} of pod {namespace}/{name}"),
+            Selection { uid: Some(uid), .. } => format!("{what} of the pod with UID {uid}"),
             _ => "pod start".to_owned(),
         }
     }

@@ -15,16 +15,19 @@ pub(super) async fn replay(args: &Replay) -> Result<Done, Failure> {
     let header = reader.header();
     let selection = match () {
         () if args.starts.selects() => Selection { next: args.starts.next, ..args.starts.selection(false) },
-        () if args.all || args.list || args.from.is_some() => Selection { restarts: true, ..Selection::default() },
+        () if args.all || args.list || args.from.is_some() => {
+            Selection { restarts: true, lifecycle: args.starts.lifecycle, ..Selection::default() }
+        }
         () => header.selection.clone(),
     };
+    let selection = Selection { lifecycle: selection.lifecycle || args.starts.lifecycle, ..selection };
     let config = Config {
         settle_ns: args.starts.settle.map_or(header.settle_ns, |settle| settle.ns()),
         containers: args.starts.containers.or(header.containers),
         stuck_after_ns: args.starts.stuck_after.map_or(header.stuck_after_ns, |stuck| stuck.ns()),
     };
     let say = Say::plain();
-    let mut traces = Output::new(&args.show);
+    let mut traces = Output::new(&args.show, selection.next != Some(1));
     let mut list = List::default();
     let sink: &mut dyn Sink = if args.list { &mut list } else { &mut traces };
     let mut run = Run::new(config, selection, sink, say);

@@ -9,7 +9,7 @@ use tracer_ebpf::mark;
 use super::command::Command;
 use super::output::OutputError;
 use super::say::Say;
-use super::select::Selector;
+use super::select::{Given, Selector};
 use super::source::Source;
 use super::unseen::Unseen;
 use super::values::From;
@@ -17,14 +17,24 @@ use crate::engine::{Config, Engine, Update};
 use crate::ids::MonotonicNs;
 use crate::record::{Event, Record};
 use crate::recording::{Selection, WriteError, Writer};
-use crate::trace::Trace;
+use crate::trace::{LifeEvent, Trace};
 
 /// Where the chosen traces go.
 pub(super) trait Sink {
-    /// Takes traces that are over, or of which no more will be known.
-    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError>;
+    /// Takes a trace that is over, or of which no more will be known.
+    fn take(&mut self, trace: &Trace) -> Result<(), OutputError>;
 
-    /// How many it took.
+    /// Takes an event of a pod that is followed; `first` is the pod's first sign.
+    fn event(&mut self, _event: &LifeEvent, _first: MonotonicNs) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    /// Takes that a start of such a pod is over; its trace comes later. `again`: it was told before, and more is known.
+    fn over(&mut self, _trace: &Trace, _first: MonotonicNs, _again: bool) -> Result<(), OutputError> {
+        Ok(())
+    }
+
+    /// How many traces and events it took.
     fn taken(&self) -> usize;
 
     /// Whether it wants each trace as soon as it is final, not at the end.
@@ -101,9 +111,9 @@ pub(super) enum Ending<E> {
 /// What a run came to.
 #[derive(Debug)]
 pub(super) struct Summary {
-    /// Traces that the sink took.
+    /// Traces and events that the sink took.
     pub(super) taken: usize,
-    /// Starts chosen, and those of them that were over by themselves.
+    /// Starts chosen, and those of them that were over by themselves; with `--lifecycle` pods, and those that are gone.
     pub(super) chosen: (usize, usize),
     /// Calls of some clients could not be named.
     pub(super) nameless: bool,
@@ -119,7 +129,8 @@ pub(super) struct Summary {
 
 impl<'a> Run<'a> {
     pub(super) fn new(config: Config, selection: Selection, sink: &'a mut dyn Sink, say: Say) -> Run<'a> {
-        let (engine, mut selector) = (Engine::new(config), Selector::new(selection));
+        let selector = Selector::new(selection, config.settle_ns);
+        let (engine, mut selector) = (Engine::new(config), selector);
         if sink.is_stream() {
             selector.give_early();
         }
@@ -162,8 +173,8 @@ impl<'a> Run<'a> {
         let ending = ending?;
         let chosen = self.selector.count();
         let unseen = self.selector.unseen().clone();
-        let traces = self.selector.finish(self.engine.open());
-        self.sink.take(&traces)?;
+        let rest = self.selector.finish(self.engine.open());
+        give(self.sink, rest)?;
         self.sink.end()?;
         let nameless = self.engine.nameless();
         nameless.iter().for_each(|client| self.say.line(client));
@@ -200,7 +211,7 @@ impl<'a> Run<'a> {
                 self.sink.hide()?;
                 self.say.line(&text);
             }
-            self.sink.take(&self.selector.overflow())?;
+            give(self.sink, self.selector.overflow())?;
             self.sink.show(&mut self.selector.held())?;
             if limits.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
@@ -245,4 +256,12 @@ impl<'a> Run<'a> {
             self.say.line(&format!("the start of {pod} changed after its trace was printed: {why}"));
         }
     }
+}
+
+fn give(sink: &mut dyn Sink, all: Vec<Given>) -> Result<(), OutputError> {
+    all.iter().try_for_each(|given| match given {
+        Given::Trace(trace) => sink.take(trace),
+        Given::Life { event, first } => sink.event(event, *first),
+        Given::Over { trace, first, again } => sink.over(trace, *first, *again),
+    })
 }

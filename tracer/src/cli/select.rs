@@ -2,13 +2,14 @@
 
 use tracer_ebpf::mark;
 
+use super::follow::Follow;
 use super::unseen::Unseen;
 use super::values::From;
 use crate::engine::Update;
 use crate::ids::MonotonicNs;
 use crate::record::{Event, Record};
 use crate::recording::Selection;
-use crate::trace::{StartKind, Trace};
+use crate::trace::{LifeEvent, PodInfo, StartKind, Trace};
 
 /// After COMMAND's end no more starts are waited for, once so much record time has passed.
 const GRACE_NS: u64 = 200_000_000;
@@ -31,10 +32,33 @@ struct Chosen {
     given: bool,
 }
 
+/// What a run gives out, in this order.
+#[derive(Debug)]
+pub(super) enum Given {
+    /// A trace of which no more will be known.
+    Trace(Box<Trace>),
+    /// With `--lifecycle`: an event of a pod that is followed.
+    Life {
+        event: Box<LifeEvent>,
+        /// The pod's first sign.
+        first: MonotonicNs,
+    },
+    /// With `--lifecycle`: a start is over; its trace comes later.
+    Over {
+        trace: Box<Trace>,
+        /// The pod's first sign.
+        first: MonotonicNs,
+        /// It was told before, and more is known now.
+        again: bool,
+    },
+}
+
 /// Chooses traces.
 #[derive(Debug)]
 pub(super) struct Selector {
     selection: Selection,
+    /// With `--lifecycle`: the pods that are followed.
+    follow: Option<Follow>,
     from: Option<From>,
     /// Time of the first record.
     first: Option<MonotonicNs>,
@@ -43,8 +67,8 @@ pub(super) struct Selector {
     command_started: Option<MonotonicNs>,
     command_ended: Option<MonotonicNs>,
     chosen: Vec<Chosen>,
-    /// Traces to give out.
-    ready: Vec<Trace>,
+    /// What to give out.
+    ready: Vec<Given>,
     /// Whether traces are given out as soon as they are final.
     early: bool,
     /// Pods whose trace changed after it was given out.
@@ -55,8 +79,9 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    pub(super) fn new(selection: Selection) -> Selector {
+    pub(super) fn new(selection: Selection, settle_ns: u64) -> Selector {
         Selector {
+            follow: selection.lifecycle.then(|| Follow::new(settle_ns)),
             selection,
             from: None,
             first: None,
@@ -97,7 +122,7 @@ impl Selector {
         }
     }
 
-    /// Takes what the engine said; gives back whether it is about a chosen start.
+    /// Takes what the engine said; gives back whether it is about a chosen start, or a pod that is followed.
     pub(super) fn update(&mut self, update: Update) -> bool {
         let (trace, over) = match update {
             Update::Started(trace) | Update::Stuck(trace) => (trace, false),
@@ -106,8 +131,10 @@ impl Selector {
                 self.withdraw(&trace_id, pod);
                 return false;
             }
-            Update::Life(_) | Update::Node(_) => return false,
+            Update::Life(event) => return self.life(event),
+            Update::Node(_) => return false,
         };
+        self.follow_start(&trace, over);
         let known = self.chosen.iter().position(|chosen| chosen.id == trace.trace_id);
         let at = match known {
             Some(at) => at,
@@ -135,6 +162,27 @@ impl Selector {
         true
     }
 
+    /// With `--lifecycle`: a sign of a start.
+    fn follow_start(&mut self, trace: &Trace, over: bool) {
+        let wanted = self.wants_pod(&trace.pod, trace.start, trace.start_realtime)
+            && (self.is_named() || trace.kind == StartKind::Pod || self.wants_all())
+            && (self.is_named() || !self.selection.command || self.during_command(trace));
+        let Some(follow) = &mut self.follow else { return };
+        let Some(first) = follow.start(trace, self.now, wanted) else { return };
+        if over && let Some(again) = follow.tell(trace) {
+            self.ready.push(Given::Over { trace: Box::new(trace.clone()), first, again });
+        }
+    }
+
+    /// An event; whether its pod is followed. One whose start was not seen is where it is named, or where all are.
+    fn life(&mut self, event: Box<LifeEvent>) -> bool {
+        let wanted = self.wants_pod(&event.pod, event.at, event.realtime) && (self.is_named() || self.wants_all());
+        let Some(follow) = &mut self.follow else { return false };
+        let Some(first) = follow.event(&event, self.now, wanted) else { return false };
+        self.ready.push(Given::Life { event, first });
+        true
+    }
+
     /// A start was part of another one, which counts by itself.
     fn withdraw(&mut self, id: &str, pod: String) {
         let Some(at) = self.chosen.iter().position(|chosen| chosen.id == id) else { return };
@@ -154,7 +202,7 @@ impl Selector {
         for chosen in self.chosen.iter_mut().filter(|chosen| chosen.finished.is_some() && chosen.due <= self.now) {
             match final_at(&chosen.id) {
                 Some(at) if at <= self.now => {
-                    self.ready.extend(chosen.finished.take().map(|trace| *trace));
+                    self.ready.extend(chosen.finished.take().map(Given::Trace));
                     chosen.given = true;
                 }
                 Some(at) => chosen.due = at,
@@ -171,23 +219,41 @@ impl Selector {
 
     /// Whether an unknown start is one to choose.
     fn wants(&self, trace: &Trace) -> bool {
+        let known = self.forgotten.1.is_some_and(|start| trace.start <= start);
+        if let Some(follow) = &self.follow {
+            return !known && follow.has(trace);
+        }
+        let selection = &self.selection;
+        let kind = self.is_named() || selection.restarts || trace.kind == StartKind::Pod;
+        let command = !selection.command || self.during_command(trace);
+        !known && kind && command && self.wants_pod(&trace.pod, trace.start, trace.start_realtime)
+    }
+
+    /// Whether a pod, of which something began then, is one to choose, and there is room for it.
+    fn wants_pod(&self, pod: &PodInfo, start: MonotonicNs, realtime: Option<u64>) -> bool {
         let selection = &self.selection;
         let full = selection.next.is_some_and(|next| self.count().0 >= next as usize);
-        let known = self.forgotten.1.is_some_and(|start| trace.start <= start);
-        let pod = selection.pod.as_ref().is_none_or(|(namespace, name)| {
-            trace.pod.namespace.as_ref() == Some(namespace) && trace.pod.name.as_ref() == Some(name)
+        let name = selection.pod.as_ref().is_none_or(|(namespace, name)| {
+            pod.namespace.as_ref() == Some(namespace) && pod.name.as_ref() == Some(name)
         });
-        let uid = selection.uid.as_ref().is_none_or(|uid| trace.pod.uid.as_ref().is_some_and(|u| u.as_str() == uid));
+        let uid = selection.uid.as_ref().is_none_or(|uid| pod.uid.as_ref().is_some_and(|u| u.as_str() == uid));
         // Of a named pod also a start that was under way; of "the next" only those that began later.
-        let named = selection.pod.is_some() || selection.uid.is_some();
-        let next = named || self.attached.or(self.first).is_none_or(|since| trace.start >= since);
-        let kind = named || selection.restarts || trace.kind == StartKind::Pod;
+        let next = self.is_named() || self.attached.or(self.first).is_none_or(|since| start >= since);
         let late = match self.from {
             None => true,
-            Some(From::Wall(wall)) => trace.start_realtime.is_some_and(|start| start >= wall),
-            Some(From::After(span)) => self.first.is_some_and(|first| trace.start.since(first) >= span.ns()),
+            Some(From::Wall(wall)) => realtime.is_some_and(|realtime| realtime >= wall),
+            Some(From::After(span)) => self.first.is_some_and(|first| start.since(first) >= span.ns()),
         };
-        !full && !known && pod && uid && kind && next && late && (!selection.command || self.during_command(trace))
+        !full && name && uid && next && late
+    }
+
+    fn is_named(&self) -> bool {
+        self.selection.pod.is_some() || self.selection.uid.is_some()
+    }
+
+    /// Whatever there is, as in a replay.
+    fn wants_all(&self) -> bool {
+        self.selection.next.is_none() && !self.selection.command
     }
 
     fn during_command(&self, trace: &Trace) -> bool {
@@ -204,25 +270,37 @@ impl Selector {
 
     /// Whether all that was asked for is there.
     pub(super) fn done(&self) -> bool {
+        if let Some(follow) = &self.follow {
+            return self.all_came() && follow.all_gone(self.now);
+        }
         let all = self.chosen.iter().all(|chosen| chosen.finished.is_some() || chosen.given);
-        let full = self.selection.next.is_some_and(|next| self.count().0 >= next as usize);
-        let command_over = self.command_ended.is_some_and(|ended| self.now.since(ended) >= GRACE_NS);
-        all && if self.selection.command { command_over } else { full }
+        all && self.all_came()
     }
 
-    /// Starts chosen, and those of them that are over.
+    /// No other start, or pod, is to be chosen. A pod that is named is waited for beyond COMMAND's end.
+    fn all_came(&self) -> bool {
+        let full = self.selection.next.is_some_and(|next| self.count().0 >= next as usize);
+        let command_over = self.command_ended.is_some_and(|ended| self.now.since(ended) >= GRACE_NS);
+        let here = self.follow.is_none() || !self.is_named() || self.count().0 > 0;
+        if self.selection.command { command_over && here } else { full }
+    }
+
+    /// Starts chosen, and those of them that are over; with `--lifecycle` pods followed, and those that are gone.
     pub(super) fn count(&self) -> (usize, usize) {
+        if let Some(follow) = &self.follow {
+            return follow.count();
+        }
         let over = self.chosen.iter().filter(|chosen| chosen.finished.is_some() || chosen.given);
         (self.forgotten.0 + self.chosen.len(), self.forgotten.0 + over.count())
     }
 
-    /// Traces to give out: what is final, and what is beyond those that are held back, in order.
-    pub(super) fn overflow(&mut self) -> Vec<Trace> {
+    /// What to give out: events, traces that are final, and those beyond what is held back, in order.
+    pub(super) fn overflow(&mut self) -> Vec<Given> {
         let held = self.chosen.iter().filter(|chosen| chosen.finished.is_some()).count();
         let mut out = std::mem::take(&mut self.ready);
         for chosen in self.chosen.iter_mut().filter(|chosen| chosen.finished.is_some()).take(held.saturating_sub(HELD))
         {
-            out.extend(chosen.finished.take().map(|trace| *trace));
+            out.extend(chosen.finished.take().map(Given::Trace));
             chosen.given = true;
         }
         let many = self.chosen.len().saturating_sub(REMEMBERED);
@@ -239,9 +317,11 @@ impl Selector {
         self.chosen.iter().filter_map(|chosen| chosen.finished.as_deref())
     }
 
-    /// The chosen traces, in order of choice; those that are not over from `open`, what the engine knows of them.
-    pub(super) fn finish(mut self, open: Vec<Trace>) -> Vec<Trace> {
+    /// What is left to give out: last the chosen traces, in order of choice; those that are not over from `open`, what the
+    /// engine knows of them.
+    pub(super) fn finish(mut self, open: Vec<Trace>) -> Vec<Given> {
         for trace in open {
+            self.follow_start(&trace, false);
             // A pod's name may have been learnt after the start was seen.
             if let Some(chosen) = self.chosen.iter_mut().find(|chosen| chosen.id == trace.trace_id) {
                 if !chosen.given {
@@ -253,7 +333,7 @@ impl Selector {
                 self.chosen.push(Chosen { id, start, finished, due, given: false });
             }
         }
-        let rest = self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(|trace| *trace);
+        let rest = self.chosen.into_iter().filter_map(|chosen| chosen.finished).map(Given::Trace);
         self.ready.into_iter().chain(rest).collect()
     }
 }
@@ -262,7 +342,7 @@ impl Selector {
 mod tests {
     use super::*;
     use crate::ids::{PodUid, Tgid, Tid};
-    use crate::trace::{NodeInfo, Outcome, PodInfo, Quality, Sandbox, StartKind};
+    use crate::trace::{NodeInfo, Outcome, Quality, Sandbox};
 
     fn trace(name: &str, start: u64) -> Box<Trace> {
         Box::new(Trace {
@@ -295,13 +375,23 @@ mod tests {
         selector.record(&Record { at: MonotonicNs(at), tgid: Tgid(0), tid: Tid(0), event });
     }
 
-    fn names(traces: &[Trace]) -> Vec<&str> {
-        traces.iter().filter_map(|trace| trace.pod.name.as_deref()).collect()
+    fn names(given: &[Given]) -> Vec<&str> {
+        let traces = given.iter().filter_map(|given| match given {
+            Given::Trace(trace) => Some(trace),
+            Given::Life { .. } | Given::Over { .. } => None,
+        });
+        traces.filter_map(|trace| trace.pod.name.as_deref()).collect()
     }
+
+    fn selector(selection: Selection) -> Selector {
+        Selector::new(selection, SETTLE)
+    }
+
+    const SETTLE: u64 = 2_000_000_000;
 
     #[test]
     fn the_next_that_begin() {
-        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        let mut selector = selector(Selection { next: Some(2), ..Selection::default() });
         at(&mut selector, 10, Event::Tick);
         assert!(!selector.update(Update::Started(trace("found while podlapse attached", 9))));
         at(&mut selector, 10, Event::Mark(mark::ATTACHED));
@@ -320,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_reopened_start_is_one_trace() {
-        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        let mut selector = selector(Selection { next: Some(2), ..Selection::default() });
         for update in [Update::Started(trace("a", 1)), Update::Finished(trace("a", 1))] {
             selector.update(update);
         }
@@ -329,14 +419,14 @@ mod tests {
         selector.update(Update::Finished(again));
         let traces = selector.finish(vec![*trace("b", 2)]);
         assert_eq!(names(&traces), ["a", "b"]);
-        assert_eq!(traces[0].total_ns, 7);
+        assert!(matches!(&traces[0], Given::Trace(trace) if trace.total_ns == 7));
     }
 
     #[test]
     fn what_was_part_of_another_start() {
         let withdrawn =
             |id: &str| Update::Withdrawn { trace_id: format!("id of {id}"), pod: "default/whole".to_owned() };
-        let mut selector = Selector::new(Selection { next: Some(2), ..Selection::default() });
+        let mut selector = selector(Selection { next: Some(2), ..Selection::default() });
         selector.give_early();
         for update in [Update::Started(trace("whole", 1)), Update::Finished(trace("part", 2))] {
             selector.update(update);
@@ -355,7 +445,7 @@ mod tests {
 
     #[test]
     fn given_out_when_final() {
-        let mut selector = Selector::new(Selection { next: Some(3), ..Selection::default() });
+        let mut selector = selector(Selection { next: Some(3), ..Selection::default() });
         selector.give_early();
         let ripe = |selector: &mut Selector, at: u64, final_at: Option<u64>| {
             selector.record(&Record { at: MonotonicNs(at), tgid: Tgid(0), tid: Tid(0), event: Event::Tick });
@@ -384,8 +474,8 @@ mod tests {
     #[test]
     fn by_name_and_uid() {
         let pod = Some(("default".to_owned(), "a".to_owned()));
-        let mut by_name = Selector::new(Selection { pod, next: Some(1), ..Selection::default() });
-        let mut by_uid = Selector::new(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
+        let mut by_name = selector(Selection { pod, next: Some(1), ..Selection::default() });
+        let mut by_uid = selector(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
         for selector in [&mut by_name, &mut by_uid] {
             at(selector, 10, Event::Mark(mark::ATTACHED));
             assert!(!selector.update(Update::Started(trace("b", 12))));
@@ -395,7 +485,7 @@ mod tests {
         assert_eq!(names(&by_name.finish(vec![*trace("b", 12), *trace("a", 9)])), ["a"]);
         let mut unnamed = trace("a", 12);
         unnamed.pod = PodInfo::default();
-        let mut late = Selector::new(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
+        let mut late = selector(Selection { uid: Some("uid-a".into()), next: Some(1), ..Selection::default() });
         assert!(!late.update(Update::Started(unnamed)));
         assert!(late.update(Update::Finished(trace("a", 12))), "a name may be learnt late");
     }
@@ -409,15 +499,15 @@ mod tests {
         };
         let next = Selection { next: Some(1), ..Selection::default() };
         let pod = Some(("default".to_owned(), "a".to_owned()));
-        assert!(!Selector::new(next.clone()).update(restart()));
-        assert!(Selector::new(Selection { pod, ..next.clone() }).update(restart()));
-        assert!(Selector::new(Selection { uid: Some("uid-a".into()), ..next.clone() }).update(restart()));
-        assert!(Selector::new(Selection { restarts: true, ..next }).update(restart()));
+        assert!(!selector(next.clone()).update(restart()));
+        assert!(selector(Selection { pod, ..next.clone() }).update(restart()));
+        assert!(selector(Selection { uid: Some("uid-a".into()), ..next.clone() }).update(restart()));
+        assert!(selector(Selection { restarts: true, ..next }).update(restart()));
     }
 
     #[test]
     fn while_command_runs() {
-        let mut selector = Selector::new(Selection { command: true, ..Selection::default() });
+        let mut selector = selector(Selection { command: true, ..Selection::default() });
         at(&mut selector, 10, Event::Mark(mark::COMMAND_STARTED));
         assert!(!selector.update(Update::Started(trace("before", 9))));
         assert!(selector.update(Update::Started(trace("a", 11))));
@@ -433,7 +523,7 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_are_held() {
-        let mut selector = Selector::new(Selection { next: Some(1_000_000), ..Selection::default() });
+        let mut selector = selector(Selection { next: Some(1_000_000), ..Selection::default() });
         for number in 0..HELD as u64 + 3 {
             selector.update(Update::Started(trace(&number.to_string(), number)));
             selector.update(Update::Finished(trace(&number.to_string(), number)));
@@ -446,7 +536,7 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let mut selector = Selector::new(Selection::default());
+        let mut selector = selector(Selection::default());
         let count = REMEMBERED as u64 + 100;
         for number in 0..count {
             selector.update(Update::Started(trace(&number.to_string(), number)));

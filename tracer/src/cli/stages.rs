@@ -180,9 +180,9 @@ struct Screen {
 }
 
 impl Sink for Table {
-    fn take(&mut self, traces: &[Trace]) -> Result<(), OutputError> {
-        traces.iter().for_each(|trace| self.stats.add(trace));
-        self.taken += traces.len();
+    fn take(&mut self, trace: &Trace) -> Result<(), OutputError> {
+        self.stats.add(trace);
+        self.taken += 1;
         Ok(())
     }
 

@@ -35,6 +35,7 @@ impl Unseen {
             Selection { uid, .. } => uid.clone(),
         };
         match (pod, &self.other) {
+            (Some(_), _) if self.runs && selection.lifecycle => "it runs, and nothing happened to it".to_owned(),
             (Some(pod), _) if self.runs => {
                 format!("it ran before podlapse came, and `podlapse pods --pod {pod}` shows it")
             }

@@ -26,7 +26,7 @@ pub fn write_json(out: &mut dyn Write, trace: &trace::Trace) -> io::Result<()> {
 }
 
 /// Whether a field is left out.
-trait Absent {
+pub(super) trait Absent {
     fn absent(&self) -> bool {
         false
     }
@@ -56,13 +56,14 @@ impl<T> Absent for &[T] {}
 macro_rules! objects {
     ($($name:ident $(<$life:lifetime>)? { $($field:ident: $type:ty,)* })*) => {$(
         #[derive(Serialize)]
-        struct $name $(<$life>)? {
+        pub(in crate::export) struct $name $(<$life>)? {
             $(#[serde(skip_serializing_if = "Absent::absent")] $field: $type,)*
         }
 
         impl $(<$life>)? Absent for $name $(<$life>)? {}
     )*};
 }
+pub(super) use objects;
 
 type Map<'a> = &'a BTreeMap<String, String>;
 
@@ -275,7 +276,7 @@ fn node(n: &trace::NodeInfo) -> Node<'_> {
     }
 }
 
-fn pod(p: &trace::PodInfo) -> Pod<'_> {
+pub(super) fn pod(p: &trace::PodInfo) -> Pod<'_> {
     Pod {
         namespace: p.namespace.as_deref(),
         name: p.name.as_deref(),
@@ -325,7 +326,7 @@ fn process(p: &trace::ProcessInfo) -> Process<'_> {
     }
 }
 
-fn call(c: &trace::CallInfo) -> Call<'_> {
+pub(super) fn call(c: &trace::CallInfo) -> Call<'_> {
     let method_source = match c.method_source {
         MethodSource::Literal => Some("literal"),
         MethodSource::Table => Some("table"),
@@ -383,7 +384,7 @@ fn container(c: &trace::Container) -> Container<'_> {
     }
 }
 
-fn verdict(v: &trace::Verdict) -> Verdict<'_> {
+pub(super) fn verdict(v: &trace::Verdict) -> Verdict<'_> {
     Verdict {
         stage: &v.stage,
         reason: &v.reason,
@@ -478,11 +479,11 @@ fn inodes(n: &Namespaces) -> Inodes {
 }
 
 /// A pid of 0 is not visible to podlapse.
-fn pid(pid: Option<Tgid>) -> Option<u32> {
+pub(super) fn pid(pid: Option<Tgid>) -> Option<u32> {
     pid.map(|pid| pid.0).filter(|pid| *pid != 0)
 }
 
 /// Where the engine has no text it leaves an empty one.
-fn known(text: &str) -> Option<&str> {
+pub(super) fn known(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }

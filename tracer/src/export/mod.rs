@@ -3,6 +3,7 @@
 //! Pure but for the writer that they are given. The same trace gives the same bytes.
 
 mod diff;
+mod events;
 mod grid;
 mod json;
 mod names;
@@ -19,6 +20,7 @@ mod time;
 mod tree;
 
 pub use diff::{DiffSide, write_diff, write_diff_json};
+pub use events::{Timeline, sentence, write_event_json};
 pub use json::write_json;
 pub use perfetto::Perfetto;
 pub use pods::{write_detail, write_pods_json, write_table};

@@ -2,7 +2,7 @@
 //!
 //! A span is one complete event (`X`) whose `args` are the span as `podlapse.trace/v1` has it, so nothing is shown here
 //! that is not there. Spans of one thread nest; what runs beside them has a lane of its own. A flow leads from a call to
-//! each process that it caused. Times are microseconds of `CLOCK_MONOTONIC` with a fraction.
+//! each process that it caused. Events of a pod's life are instants (`i`) of a process of their own. Times are microseconds of `CLOCK_MONOTONIC` with a fraction.
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
 use std::collections::BTreeMap;
@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::events::event_value;
 use super::json;
-use crate::trace::{Span, SpanId, Trace};
+use crate::trace::{LifeEvent, Span, SpanId, Trace};
 
 /// Who does what a span shows, in the order of the tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,10 +29,12 @@ enum Actor {
 /// Writes traces into one file.
 #[derive(Debug, Default)]
 pub struct Perfetto {
-    /// Traces so far; each is a process with that number.
-    traces: u32,
+    /// Traces, and pods with events, so far; each is a process with that number.
+    processes: u32,
     threads: u32,
     flows: u32,
+    /// The process that the events of a pod are on, by the pod's name.
+    lives: BTreeMap<String, u32>,
 }
 
 #[derive(Default, Serialize)]
@@ -46,6 +49,9 @@ struct Event<'a> {
     ts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
+    /// Of an instant: `p` is drawn through all threads of its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u32>,
     /// Where a flow ends: `e` is the slice around its time, not the next one.
@@ -61,10 +67,8 @@ impl Perfetto {
     /// # Errors
     /// What `out` gives.
     pub fn write(&mut self, out: &mut dyn Write, trace: &Trace) -> io::Result<()> {
-        let open = if self.traces == 0 { r#"{"displayTimeUnit":"ns","traceEvents":["# } else { "," };
-        write!(out, "{open}")?;
-        self.traces += 1;
-        let mut events = Events { out, first: true };
+        let mut events = self.begin(out)?;
+        self.processes += 1;
         self.process(&mut events, trace)?;
         let threads = self.threads(&mut events, trace)?;
         let us = |relative: u64| Some(trace.start.0.saturating_add(relative) as f64 / 1000.0);
@@ -78,7 +82,7 @@ impl Perfetto {
                 ph: "X",
                 name: &name,
                 cat,
-                pid: self.traces,
+                pid: self.processes,
                 tid,
                 ts,
                 dur,
@@ -94,12 +98,48 @@ impl Perfetto {
             self.flows += 1;
             let ts = us(process.start_ns);
             let (cat, id) = (Some("flow"), Some(self.flows));
-            let event =
-                |ph, tid, bp| Event { ph, name: "caused", cat, pid: self.traces, tid, ts, id, bp, ..Event::default() };
+            let event = |ph, tid, bp| Event {
+                ph,
+                name: "caused",
+                cat,
+                pid: self.processes,
+                tid,
+                ts,
+                id,
+                bp,
+                ..Event::default()
+            };
             events.put(&event("s", from, None))?;
             events.put(&event("f", to, Some("e")))?;
         }
         Ok(())
+    }
+
+    /// Adds an event of a pod's life: an instant, whose `args` are the event as `podlapse.event/v1` has it.
+    ///
+    /// # Errors
+    /// What `out` gives.
+    pub fn event(&mut self, out: &mut dyn Write, event: &LifeEvent) -> io::Result<()> {
+        let pod = event.pod.full_name();
+        let mut events = self.begin(out)?;
+        let known = self.lives.get(&pod).copied();
+        let pid = known.unwrap_or(self.processes + 1);
+        if known.is_none() {
+            self.processes = pid;
+            let args = Some(json!({ "name": format!("life of pod {pod}") }));
+            events.put(&Event { ph: "M", name: "process_name", pid, args, ..Event::default() })?;
+            self.lives.insert(pod, pid);
+        }
+        events.put(&Event {
+            ph: "i",
+            name: event.kind.name(),
+            cat: Some("life"),
+            pid,
+            ts: Some(event.at.0 as f64 / 1000.0),
+            s: Some("p"),
+            args: Some(event_value(event)?),
+            ..Event::default()
+        })
     }
 
     /// Ends the file; one without traces is empty.
@@ -107,17 +147,23 @@ impl Perfetto {
     /// # Errors
     /// What `out` gives.
     pub fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if self.traces > 0 { writeln!(out, "\n]}}") } else { Ok(()) }
+        if self.processes > 0 { writeln!(out, "\n]}}") } else { Ok(()) }
+    }
+
+    fn begin<'a>(&self, out: &'a mut dyn Write) -> io::Result<Events<'a>> {
+        let open = if self.processes == 0 { r#"{"displayTimeUnit":"ns","traceEvents":["# } else { "," };
+        write!(out, "{open}")?;
+        Ok(Events { out, first: true })
     }
 
     fn process(&self, events: &mut Events<'_>, trace: &Trace) -> io::Result<()> {
         let name = format!("pod {}", trace.pod.full_name());
         let mut about = |what, args| {
-            events.put(&Event { ph: "M", name: what, pid: self.traces, args: Some(args), ..Event::default() })
+            events.put(&Event { ph: "M", name: what, pid: self.processes, args: Some(args), ..Event::default() })
         };
         about("process_name", json!({ "name": name }))?;
         about("process_labels", json!({ "labels": trace.outcome.name() }))?;
-        about("process_sort_index", json!({ "sort_index": self.traces }))
+        about("process_sort_index", json!({ "sort_index": self.processes }))
     }
 
     /// Names the threads; says which one each span is on.
@@ -134,7 +180,7 @@ impl Perfetto {
             for (what, args) in
                 [("thread_name", json!({ "name": name })), ("thread_sort_index", json!({ "sort_index": number }))]
             {
-                let (pid, tid, args) = (self.traces, number, Some(args));
+                let (pid, tid, args) = (self.processes, number, Some(args));
                 events.put(&Event { ph: "M", name: what, pid, tid, args, ..Event::default() })?;
             }
         }

@@ -60,4 +60,7 @@ pub struct Selection {
     /// Also starts of a container in a sandbox that runs; of a named pod they always count.
     #[serde(default)]
     pub restarts: bool,
+    /// The life of the pods to their removal, not their starts alone.
+    #[serde(default)]
+    pub lifecycle: bool,
 }

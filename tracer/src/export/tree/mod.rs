@@ -12,7 +12,7 @@ use self::line::Columns;
 use super::Charset;
 use super::text::{flow, percent, wrap};
 use super::time::duration;
-use crate::trace::{Confidence, Container, Outcome, Span, StartKind, Trace};
+use crate::trace::{Confidence, Container, Outcome, Span, StartKind, Trace, Verdict};
 
 /// How a waterfall is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +27,11 @@ pub struct Tree {
     pub min_ns: u64,
 }
 
-const HEAD: Style = Style::new().bold();
-const BAD: Style = AnsiColor::Red.on_default().bold();
-const OPEN: Style = AnsiColor::Yellow.on_default();
+pub(super) const HEAD: Style = Style::new().bold();
+pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(super) const OPEN: Style = AnsiColor::Yellow.on_default();
 const CRITICAL: Style = AnsiColor::Cyan.on_default().bold();
-const FAINT: Style = Style::new().dimmed();
+pub(super) const FAINT: Style = Style::new().dimmed();
 
 /// Narrowest waterfall; a narrower terminal wraps.
 const MIN_WIDTH: usize = 48;
@@ -93,7 +93,7 @@ fn span_is_short(span: &Span, min_ns: u64) -> bool {
 }
 
 impl Tree {
-    fn paint(&self, style: Style, text: &str) -> String {
+    pub(super) fn paint(&self, style: Style, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
@@ -143,6 +143,12 @@ fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
         _ => format!("failed in {stage}: {reason}: {message}"),
     };
     let mut lines = wrap(&text, tree.width, 8);
+    lines.extend(grounds(verdict, tree));
+    lines
+}
+
+/// What a verdict rests on, and what to do next.
+pub(super) fn grounds(verdict: &Verdict, tree: &Tree) -> Vec<String> {
     let kubelet = verdict.kubelet.as_ref().map(|word| format!("kubelet shows {word}"));
     let why = match verdict.evidence.join("; ") {
         none if none.is_empty() => None,
@@ -154,12 +160,10 @@ fn verdict(trace: &Trace, tree: &Tree) -> Vec<String> {
         ("why", why),
         ("follows from trace", verdict.is_consequence_of.clone()),
         ("next", verdict.next_check.clone()),
-        ("see", kubelet.map(|word| format!("{word}; podlapse explain {reason}"))),
+        ("see", kubelet.map(|word| format!("{word}; podlapse explain {}", verdict.reason))),
     ];
-    for (what, text) in about.into_iter().filter_map(|(what, text)| Some((what, text?))) {
-        lines.extend(wrap(&format!("{what}: {}", tree.charset.clean(&text)), tree.width, 8));
-    }
-    lines
+    let about = about.into_iter().filter_map(|(what, text)| Some((what, text?)));
+    about.flat_map(|(what, text)| wrap(&format!("{what}: {}", tree.charset.clean(&text)), tree.width, 8)).collect()
 }
 
 fn foot(trace: &Trace, charset: Charset) -> Vec<String> {
