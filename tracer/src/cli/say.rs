@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write};
 
 use crate::engine::Update;
-use crate::export::{Charset, duration};
-use crate::trace::{StartKind, Trace, Waiting};
+use crate::export::{Charset, duration, rfc3339};
+use crate::trace::{NodeVerdict, StartKind, Trace, Waiting};
 
 /// Says things.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +49,21 @@ impl Say {
             Update::Finished(trace) => {
                 format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))
             }
-            Update::Withdrawn { .. } | Update::Life(_) | Update::Node(_) => return None,
+            Update::Withdrawn { .. } | Update::Life(_) => return None,
+            Update::Node(verdict) => return Some(self.of_node(verdict)),
         };
         said.then_some(line)
+    }
+
+    /// What is wrong with the node, or no longer; of a recording with the time at which it was.
+    fn of_node(self, verdict: &NodeVerdict) -> String {
+        let at = verdict.realtime.filter(|_| !self.live).map_or(String::new(), |at| format!("{} ", rfc3339(at)));
+        let over = if verdict.open { "" } else { " is over" };
+        let mut text = format!("{at}node: {}{over}: {}", verdict.reason, verdict.message);
+        if verdict.open && !verdict.evidence.is_empty() {
+            text += &format!(" ({})", verdict.evidence.join("; "));
+        }
+        text
     }
 
     pub(super) fn progress_line(self, line: Option<String>) {

@@ -122,7 +122,7 @@ impl Selector {
         }
     }
 
-    /// Takes what the engine said; gives back whether it is about a chosen start, or a pod that is followed.
+    /// Takes what the engine said; gives back whether it is about a chosen start, a pod that is followed, or all.
     pub(super) fn update(&mut self, update: Update) -> bool {
         let (trace, over) = match update {
             Update::Started(trace) | Update::Stuck(trace) => (trace, false),
@@ -132,7 +132,8 @@ impl Selector {
                 return false;
             }
             Update::Life(event) => return self.life(event),
-            Update::Node(_) => return false,
+            // It is about every start of that time.
+            Update::Node(_) => return true,
         };
         self.follow_start(&trace, over);
         let known = self.chosen.iter().position(|chosen| chosen.id == trace.trace_id);

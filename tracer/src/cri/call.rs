@@ -241,6 +241,8 @@ pub enum Field {
     Filter,
     /// No field of a message: it is compressed (gRPC's flag is 1), and nothing of it was read.
     Compressed,
+    /// No field of a message: its bytes, of one that has more than a mebibyte.
+    Length,
 }
 
 /// A field's value.

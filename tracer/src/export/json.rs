@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::names::grpc_code;
 use super::time::rfc3339;
 use crate::cri::MethodSource;
-use crate::ids::Tgid;
+use crate::ids::{MonotonicNs, Tgid};
 use crate::record::Namespaces;
 use crate::trace;
 
@@ -95,6 +95,17 @@ objects! {
         runtime_version: Option<&'a str>,
         socket: Option<&'a str>,
         probes: Map<'a>,
+        verdicts: Option<Vec<NodeVerdict<'a>>>,
+    }
+    NodeVerdict<'a> {
+        reason: &'a str,
+        message: &'a str,
+        evidence: &'a [String],
+        confidence: &'static str,
+        next_check: Option<&'a str>,
+        open: bool,
+        since: Start,
+        at: Start,
     }
     Pod<'a> {
         namespace: Option<&'a str>,
@@ -273,6 +284,21 @@ fn node(n: &trace::NodeInfo) -> Node<'_> {
         runtime_version: n.runtime_version.as_deref(),
         socket: n.socket.as_deref(),
         probes: &n.probes,
+        verdicts: Some(n.verdicts.iter().map(node_verdict).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+    }
+}
+
+fn node_verdict(v: &trace::NodeVerdict) -> NodeVerdict<'_> {
+    let point = |at: MonotonicNs, time: Option<u64>| Start { time: time.map(rfc3339), monotonic_ns: at.0.to_string() };
+    NodeVerdict {
+        reason: &v.reason,
+        message: &v.message,
+        evidence: &v.evidence,
+        confidence: v.confidence.name(),
+        next_check: v.next_check.as_deref(),
+        open: v.open,
+        since: point(v.since, v.realtime.map(|real| real.saturating_sub(v.at.since(v.since)))),
+        at: point(v.at, v.realtime),
     }
 }
 

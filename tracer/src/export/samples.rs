@@ -54,6 +54,7 @@ pub(super) fn critical(mut span: Span) -> Span {
 
 fn node() -> NodeInfo {
     NodeInfo {
+        verdicts: Vec::new(),
         name: Some("worker-1".into()),
         boot_id: Some("5a2b8d4e-0d0c-4b7e-8f3e-0b5f1c9f8a11".into()),
         kernel: Some("6.1.0-40-amd64".into()),
@@ -170,6 +171,17 @@ pub(crate) fn failed() -> Trace {
         kubelet: Some("FailedCreatePodSandBox".into()),
         is_consequence_of: Some("e".repeat(32)),
     });
+    trace.node.verdicts = vec![NodeVerdict {
+        since: MonotonicNs(trace.start.0 - 12_000 * MS),
+        at: MonotonicNs(trace.start.0 + 100 * MS),
+        realtime: trace.start_realtime.map(|start| start + 100 * MS),
+        reason: "cri_list_slow".into(),
+        message: "ListContainers is answered within 4.2 ms, after 12.1 s; the slowest took 12.0 s".into(),
+        evidence: vec!["0.2 polls a second in the last 60.0 s, 1 of them open".into()],
+        confidence: Confidence::Seen,
+        next_check: Some("Look at the other calls that are open.".into()),
+        open: false,
+    }];
     trace
 }
 

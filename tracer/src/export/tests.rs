@@ -223,6 +223,9 @@ fn tree_failed_80() {
             follows from trace: eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee
             next: Look at the addresses.
             see: kubelet shows FailedCreatePodSandBox; podlapse explain cni_failed
+            node: cri_list_slow, since 12.00 s before the start began, over by now:
+            ListContainers is answered within 4.2 ms, after 12.1 s; the slowest took 12.0
+            s; podlapse explain cri_list_slow
             total 640.0 ms  named 64.4%  lost 0  probes tracepoint
         "#]],
     );
@@ -249,6 +252,8 @@ fn tree_failed_120() {
             follows from trace: eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee
             next: Look at the addresses.
             see: kubelet shows FailedCreatePodSandBox; podlapse explain cni_failed
+            node: cri_list_slow, since 12.00 s before the start began, over by now: ListContainers is answered within 4.2 ms, after
+            12.1 s; the slowest took 12.0 s; podlapse explain cri_list_slow
             total 640.0 ms  named 64.4%  lost 0  probes tracepoint
         "#]],
     );

@@ -38,6 +38,8 @@ impl Lifecycle {
 
         let mut node = self.node.clone();
         node.runtime_version = node.runtime_version.filter(|version| !version.is_empty());
+        node.verdicts = self.health.told.within(origin, end);
+        node.verdicts.iter_mut().for_each(|verdict| verdict.realtime = self.realtime(verdict.at));
         let qos = self.pod(start).qos.clone().or_else(|| self.qos(start));
         let mut trace = Trace {
             trace_id: start.trace_id.clone(),
@@ -46,7 +48,7 @@ impl Lifecycle {
             pod: trace::PodInfo { qos, ..self.pod(start).clone() },
             outcome: start.state.outcome(),
             start: origin,
-            start_realtime: self.clock.map(|(at, real)| real.saturating_add(origin.0).saturating_sub(at.0)),
+            start_realtime: self.realtime(origin),
             total_ns: end.since(origin),
             stages: divided.stages,
             named_ns: divided.named_ns,

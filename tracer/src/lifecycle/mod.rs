@@ -19,6 +19,7 @@ mod edges;
 mod limits;
 mod listed;
 mod nameless;
+mod node;
 mod process;
 mod queue;
 mod signs;
@@ -36,6 +37,7 @@ use self::calls::{Pending, Pull};
 use self::chores::Chores;
 use self::connects::Early;
 use self::nameless::Nameless;
+use self::node::Health;
 use self::process::Processes;
 use self::queue::Pulls;
 use self::start::{Call, Method, Start};
@@ -45,8 +47,8 @@ use self::volumes::Volume;
 use crate::cri::{CallKey, Slot};
 use crate::engine::{Config, Update};
 use crate::ids::{ConnId, ContainerId, MonotonicNs, PodUid, Tgid, Tid};
-use crate::record::Record;
-use crate::trace::{NodeInfo, PodInfo, Trace};
+use crate::record::{Event, Record, Role};
+use crate::trace::{NodeInfo, NodeVerdict, PodInfo, Trace};
 
 /// Live processes.
 const MAX_PROCESSES: usize = 32_768;
@@ -114,6 +116,7 @@ pub struct Lifecycle {
     unread: VecDeque<Call>,
     queue: Pulls,
     chores: Chores,
+    health: Health,
     nameless: Nameless,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
@@ -160,6 +163,7 @@ impl Lifecycle {
             unread: VecDeque::new(),
             queue: Pulls::default(),
             chores: Chores::default(),
+            health: Health::default(),
             nameless: Nameless::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),
@@ -177,8 +181,25 @@ impl Lifecycle {
     /// Takes one record; what it changed goes to `updates`.
     pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
         self.advance(record.at, updates);
+        let role = || self.processes.get(record.tgid).map(|process| process.role);
+        let runtime = matches!(record.event, Event::Syscall(_) | Event::Exit(_)) && role() == Some(Role::Runtime);
+        self.health.record(record, runtime);
         self.sign(record);
         self.settle_touched(updates);
+        self.tell_of_node(updates);
+    }
+
+    /// Tells what was found of the node.
+    fn tell_of_node(&mut self, updates: &mut Vec<Update>) {
+        for verdict in self.health.told.take() {
+            let realtime = self.realtime(verdict.at);
+            updates.push(Update::Node(Box::new(NodeVerdict { realtime, ..verdict })));
+        }
+    }
+
+    /// Nanoseconds since the epoch, when a clock pair was recorded.
+    fn realtime(&self, at: MonotonicNs) -> Option<u64> {
+        self.clock.map(|(then, real)| real.saturating_add(at.0).saturating_sub(then.0))
     }
 
     /// Connections that the wire decoder has evicted since the beginning.
@@ -206,6 +227,8 @@ impl Lifecycle {
     /// Time has come to `at`: what settled before it is over.
     fn advance(&mut self, at: MonotonicNs, updates: &mut Vec<Update>) {
         self.now = self.now.max(at);
+        let (units, starts) = (&self.units, &self.starts);
+        self.health.advance(self.now, &|id| pod_of(units, starts, id));
         self.remind(updates);
         let now = self.now;
         if self.deadline.is_none_or(|deadline| now < deadline) {
@@ -421,10 +444,20 @@ impl Lifecycle {
     }
 
     fn losses_now(&self) -> Losses {
-        let evicted =
-            self.losses.evicted + self.processes.evicted + self.units.evicted + self.chores.evicted + self.wire_evicted;
+        let evicted = self.losses.evicted
+            + self.processes.evicted
+            + self.units.evicted
+            + self.chores.evicted
+            + self.health.evicted
+            + self.wire_evicted;
         Losses { evicted, ..self.losses }
     }
+}
+
+/// The name of the pod that a sandbox or container is of.
+fn pod_of(units: &Units, starts: &BTreeMap<StartKey, Start>, id: &str) -> Option<String> {
+    let unit = units.get(units.find(&ContainerId(id.to_owned()))?)?;
+    Some(starts.get(&unit.start?)?.pod.full_name())
 }
 
 /// Makes room for one more.

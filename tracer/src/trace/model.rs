@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tracer_ebpf::Namespaces;
 
+use super::node::NodeVerdict;
 use super::waiting::Waiting;
 use crate::cri::MethodSource;
 use crate::ids::{ContainerId, MonotonicNs, PodUid, SandboxId, Tgid};
@@ -102,6 +103,8 @@ pub struct NodeInfo {
     pub socket: Option<String>,
     /// Hook group to backend: `socket` → `tracepoint`.
     pub probes: BTreeMap<String, String>,
+    /// What was wrong with the node at any time of the trace.
+    pub verdicts: Vec<NodeVerdict>,
 }
 
 /// The pod.

@@ -12,7 +12,7 @@ use self::line::Columns;
 use super::Charset;
 use super::text::{flow, percent, wrap};
 use super::time::duration;
-use crate::trace::{Confidence, Container, Outcome, Span, StartKind, Trace, Verdict};
+use crate::trace::{Confidence, Container, NodeVerdict, Outcome, Span, StartKind, Trace, Verdict};
 
 /// How a waterfall is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,11 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
             writeln!(out, "{line}")?;
         }
     }
+    for verdict in &trace.node.verdicts {
+        for line in wrap(&tree.charset.clean(&of_node(verdict, trace)), tree.width, 8) {
+            writeln!(out, "{}", tree.paint(BAD, &line))?;
+        }
+    }
     for note in &trace.quality.notes {
         writeln!(out, "note: {}", tree.charset.clean(note))?;
     }
@@ -84,6 +89,17 @@ pub fn write_tree(out: &mut dyn Write, trace: &Trace, tree: &Tree) -> io::Result
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// What was wrong with the node meanwhile.
+fn of_node(verdict: &NodeVerdict, trace: &Trace) -> String {
+    let began = match trace.start.since(verdict.since) {
+        0 => format!("{} after the start began", duration(verdict.since.since(trace.start))),
+        before => format!("{} before the start began", duration(before)),
+    };
+    let NodeVerdict { reason, message, .. } = verdict;
+    let over = if verdict.open { "" } else { ", over by now" };
+    format!("node: {reason}, since {began}{over}: {message}; podlapse explain {reason}")
 }
 
 /// Over, not a point, not failed, and shorter than that.

@@ -64,6 +64,9 @@ impl Lifecycle {
     pub fn call(&mut self, event: &CallEvent, updates: &mut Vec<Update>) {
         self.chores.call(event);
         self.queue.call(event);
+        if !self.is_own(event) {
+            self.health.call(event);
+        }
         match event {
             CallEvent::Start(start) => {
                 self.advance(start.at, updates);
@@ -96,6 +99,18 @@ impl Lifecycle {
             }
         }
         self.settle_touched(updates);
+        self.tell_of_node(updates);
+    }
+
+    /// Whether a call is podlapse's own, as far as its begin says.
+    fn is_own(&self, event: &CallEvent) -> bool {
+        let client = match event {
+            CallEvent::Start(start) => start.client,
+            CallEvent::Named(named) => named.start.client,
+            _ => None,
+        };
+        let role = |tgid: Tgid| self.processes.get(tgid).map(|process| process.role);
+        client.and_then(role) == Some(Role::Myself)
     }
 
     fn call_start(&mut self, start: &CallStart) {

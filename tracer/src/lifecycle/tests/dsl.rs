@@ -247,7 +247,8 @@ impl Stream {
     }
 
     pub(super) fn begin_call(&mut self, at: u64, method: &str, request: &[(Field, &str)]) -> CallKey {
-        let service = if method == "PullImage" { "runtime.v1.ImageService" } else { "runtime.v1.RuntimeService" };
+        let image = method.contains("Image");
+        let service = if image { "runtime.v1.ImageService" } else { "runtime.v1.RuntimeService" };
         self.begin(at, Protocol::Grpc, service, method, fields(request))
     }
 

@@ -16,6 +16,7 @@ mod labels;
 mod late;
 mod limits;
 mod listed;
+mod node;
 mod properties;
 mod queue;
 mod render;

@@ -11,6 +11,8 @@ use crate::wire::taken::Taken;
 
 /// Compressed flag and length.
 const PREFIX: usize = 5;
+/// Of a longer message the length is told.
+const LONG: u64 = 1 << 20;
 
 /// One direction of a stream.
 pub(crate) struct Messages {
@@ -176,8 +178,11 @@ impl Messages {
     }
 
     fn body(&mut self, allow: &'static Allow, left: u64) {
-        let scanner = Scanner::new(allow, left);
-        self.state = State::Body(Box::new(Body { left, scanner, taken: Taken::new(), incomplete: false }));
+        let (scanner, mut taken) = (Scanner::new(allow, left), Taken::new());
+        if left > LONG {
+            taken.fields.0.push((Field::Length, Value::Number(left)));
+        }
+        self.state = State::Body(Box::new(Body { left, scanner, taken, incomplete: false }));
     }
 
     fn complete(&mut self, cx: &mut Context<'_>) -> Option<Fields> {
