@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,12 @@ impl Proc {
     /// What a file of a process says. The process itself chooses its name, and whether that is UTF-8.
     pub(crate) fn text(&self, pid: u32, name: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&fs::read(self.file(pid, name)).ok()?).into_owned())
+    }
+
+    /// How many mounts the process sees; their list, of which a broken node has megabytes, is not kept.
+    pub(crate) fn mounts(&self, pid: u32) -> Option<u64> {
+        let lines = BufReader::new(fs::File::open(self.file(pid, "mountinfo")).ok()?).split(b'\n');
+        lines.map(|line| line.ok().map(|_| 1)).sum()
     }
 
     /// The processes that are there.
@@ -169,6 +176,7 @@ mod tests {
         fs::write(dir.join("cmdline"), b"runc\0create\0\0").unwrap();
         fs::write(dir.join("environ"), b"TOKEN=s3cret\0CNI_COMMAND=ADD\0CNI_ARGS=A=1;B=2\0XCNI_=no\0CNI_\0").unwrap();
         fs::write(dir.join("cgroup"), "12:cpu,cpuacct:/a\n3:pids:/b\n0::/\n").unwrap();
+        fs::write(dir.join("mountinfo"), b"1 0 0:1 / / rw\n2 1 0:2 / /a\xff rw\n").unwrap();
         symlink("/usr/sbin/runc", dir.join("exe")).unwrap();
         symlink("mnt:[4026531840]", dir.join("ns/mnt")).unwrap();
         symlink("socket:[77]", dir.join("fd/3")).unwrap();
@@ -181,6 +189,7 @@ mod tests {
         assert_eq!(proc.cni(42), cni.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(proc.exe(42), "/usr/sbin/runc");
         assert_eq!(proc.cgroup(42), "/b");
+        assert_eq!((proc.mounts(42), proc.mounts(41)), (Some(2), None));
         assert_eq!(proc.namespaces(42).mnt, 4026531840);
         assert_eq!(proc.namespaces(42).net, 0);
         assert_eq!(proc.sockets(42).unwrap(), [(3, 77)]);

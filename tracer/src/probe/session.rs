@@ -39,6 +39,9 @@ const LISTED: usize = 1024;
 /// Pairs of both clocks are this far apart.
 const CLOCK: Duration = Duration::from_secs(60);
 
+/// The mount table is counted no more often, however many starts take long.
+const MOUNTS: Duration = Duration::from_secs(10);
+
 /// What to watch.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -79,6 +82,7 @@ pub struct Session {
     next_look: Instant,
     next_search: Instant,
     next_clock: Instant,
+    next_mounts: Instant,
     /// The version call of a runtime that came back.
     asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
     /// Who lists what exists; ends with the session, or when the list is asked for again.
@@ -119,6 +123,7 @@ impl Session {
             next_look: start + LOOK,
             next_search: start,
             next_clock: start + CLOCK,
+            next_mounts: start,
             asking: None,
             listing: JoinSet::new(),
             listed: None,
@@ -219,6 +224,18 @@ impl Session {
                 self.merge.push(Record { at: now(), tgid: *pid, tid, event: Event::Waiting(waiting) });
             }
         }
+        // A large mount table makes starts slow. Reading it costs the kernel some microseconds a mount.
+        if !pids.is_empty() && Instant::now() >= self.next_mounts {
+            let pairs = self.mounts();
+            self.merge.push(own(now(), Event::Node(pairs.into_iter().collect())));
+        }
+    }
+
+    /// How many mounts the runtime sees.
+    fn mounts(&mut self) -> Option<(String, String)> {
+        self.next_mounts = Instant::now() + MOUNTS;
+        let count = self.proc.mounts(self.runtime.as_ref()?.pid)?;
+        Some(("mounts".to_owned(), count.to_string()))
     }
 
     /// Stops listening: everything still buffered, ending in a tick. The hooks are gone when the session is.
@@ -372,6 +389,7 @@ impl Session {
             pairs.push(("runtime".to_owned(), version.name));
             pairs.push(("runtime_version".to_owned(), version.version));
         }
+        pairs.extend(self.mounts());
         pairs.extend(self.backends().map(|(group, by)| (format!("probes.{}", group.name()), by.to_string())));
         self.merge.push(own(at, Event::Node(pairs)));
     }
