@@ -5,7 +5,7 @@ mod capture;
 
 use capture::{RUNTIME, calls, chunk, decode, decoded, record, redact, socket, split};
 use expect_test::{Expect, expect};
-use podlapse::cri::{CallEvent, Ending, MethodSource, Value};
+use podlapse::cri::{CallEvent, Ending, Field, MethodSource, Value};
 use podlapse::ids::{ConnId, MonotonicNs, Tgid};
 use podlapse::record::{Direction, Event, Record, SocketOp};
 use podlapse::wire::{Counters, Decoder, Limits};
@@ -271,11 +271,13 @@ fn a_message_of_16_mib() {
     frames.chunks(32_768).for_each(|record| t.write(record));
     t.write(&trailers(1, &[("grpc-status", "0")]));
     let (events, counters) = decode(&t.records);
-    let ids = events.iter().map(|event| match event {
-        CallEvent::Response { fields, .. } => fields.0.len(),
-        _ => 0,
+    let response = events.iter().find_map(|event| match event {
+        CallEvent::Response { fields, .. } => Some(fields),
+        _ => None,
     });
-    assert_eq!((ids.sum::<usize>(), counters.malformed_messages, counters.fields_dropped), (15_000, 0, 0));
+    let fields = response.unwrap();
+    assert_eq!(fields.number(Field::Length), Some(body.len() as u64));
+    assert_eq!((fields.0.len(), counters.malformed_messages, counters.fields_dropped), (1 + 15_000, 0, 0));
     assert!(matches!(events.last(), Some(CallEvent::End { ending: Ending::Status { code: 0, .. }, .. })));
     assert!(!holds(&t.records, "SSS"));
 }
