@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod case;
+pub(crate) mod life;
 mod reasons;
 mod rules;
 

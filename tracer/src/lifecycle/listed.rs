@@ -20,6 +20,13 @@ pub(super) struct Existing {
     state: Option<ContainerState>,
 }
 
+impl Existing {
+    /// It ran when it was listed.
+    pub(super) fn ran(&self) -> bool {
+        self.state == Some(ContainerState::Running)
+    }
+}
+
 impl Lifecycle {
     pub(super) fn listed(&mut self, at: MonotonicNs, listed: &Listed) {
         match &listed.what {
@@ -30,6 +37,8 @@ impl Lifecycle {
                 if self.list_is_whole {
                     self.sandboxes_under_way();
                 }
+                let holds = self.units.iter().filter(|(_, unit)| unit.life.holds()).map(|(key, _)| key);
+                self.life.all_named(holds);
             }
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod cgroup;
 mod chores;
 mod connects;
 mod edges;
+mod life;
 mod limits;
 mod listed;
 mod nameless;
@@ -133,6 +134,9 @@ pub struct Lifecycle {
     /// The last list of what exists holds everything.
     list_is_whole: bool,
     losses: Losses,
+    /// When records were last lost.
+    lost_at: Option<MonotonicNs>,
+    life: life::Tables,
     /// The OOM killer chose a process that is of no unit.
     stray_oom: bool,
     wire_evicted: u64,
@@ -173,6 +177,8 @@ impl Lifecycle {
             early_connects: VecDeque::new(),
             list_is_whole: false,
             losses: Losses::default(),
+            lost_at: None,
+            life: life::Tables::default(),
             stray_oom: false,
             wire_evicted: 0,
         }
@@ -186,6 +192,7 @@ impl Lifecycle {
         self.health.record(record, runtime);
         self.sign(record);
         self.settle_touched(updates);
+        self.tell(updates);
         self.tell_of_node(updates);
     }
 
@@ -230,6 +237,7 @@ impl Lifecycle {
         let (units, starts) = (&self.units, &self.starts);
         self.health.advance(self.now, &|id| pod_of(units, starts, id));
         self.remind(updates);
+        self.oom_settled();
         let now = self.now;
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -386,6 +394,7 @@ impl Lifecycle {
         if let Some(unit) = self.units.get_mut(unit) {
             unit.start = Some(key);
         }
+        self.life.named(unit);
         self.cross_check(unit);
         self.touched.insert(key);
     }

@@ -19,6 +19,8 @@ pub(super) struct Process {
     pub(super) created: Option<Created>,
     /// Of one that is of no unit, where its exec was seen, or it was found: it may be a client.
     pub(super) name: Option<Box<str>>,
+    /// It has run a program in a container.
+    pub(super) inside: bool,
     /// What it was last seen to wait for.
     pub(super) seen: Option<Box<Seen>>,
     order: u64,
@@ -27,7 +29,18 @@ pub(super) struct Process {
 impl Default for Process {
     fn default() -> Process {
         let (parent, role, kind) = (Tgid(0), Role::Other, Kind::Other);
-        Process { parent, role, kind, unit: None, run: None, created: None, name: None, seen: None, order: 0 }
+        Process {
+            parent,
+            role,
+            kind,
+            unit: None,
+            run: None,
+            created: None,
+            name: None,
+            inside: false,
+            seen: None,
+            order: 0,
+        }
     }
 }
 

@@ -268,6 +268,12 @@ impl Start {
         }
     }
 
+    /// Whether its RunPodSandbox was answered well.
+    pub(super) fn made_its_sandbox(&self) -> bool {
+        let good = |call: &Call| call.method == Method::RunPodSandbox && call.turnout() == Some(Turnout::Good);
+        self.calls.iter().any(good) || self.partial && !self.has(Method::RunPodSandbox) && !self.containers.is_empty()
+    }
+
     /// Whether its RunPodSandbox is open.
     pub(super) fn creating_sandbox(&self) -> bool {
         self.calls.iter().any(|call| call.method == Method::RunPodSandbox && call.end.is_none())

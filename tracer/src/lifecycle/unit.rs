@@ -10,6 +10,7 @@ use tracer_ebpf::Namespaces;
 use super::StartKey;
 use super::argv::Cni;
 use super::calls::TaskSeen;
+use super::life::Life;
 use super::limits::Writes;
 use super::listed::Existing;
 use crate::ids::{CgroupId, ContainerId, MonotonicNs, Tgid, Tid};
@@ -157,6 +158,8 @@ pub(super) struct Entry {
     pub(super) at: MonotonicNs,
     pub(super) tgid: Tgid,
     pub(super) path: String,
+    /// Empty: unknown.
+    pub(super) comm: String,
     pub(super) errno: Option<i32>,
     pub(super) namespaces: Option<Namespaces>,
     pub(super) cgroup: CgroupId,
@@ -223,6 +226,8 @@ pub(super) struct Unit {
     pub(super) oom: bool,
     /// Which of the processes that become init, where it was one of them.
     pub(super) init_oom: Option<Tgid>,
+    /// What is told of it besides its start.
+    pub(super) life: Life,
 }
 
 impl Unit {
@@ -304,6 +309,7 @@ impl Unit {
             at,
             tgid,
             path: exec.filename.clone(),
+            comm: exec.comm.clone(),
             errno: None,
             namespaces: Some(exec.namespaces),
             cgroup: exec.cgroup,

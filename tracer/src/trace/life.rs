@@ -81,20 +81,45 @@ kinds! {
     PortForward = "port_forward", "PortForward (kubectl port-forward): the runtime was asked for a stream to the pod.";
     Update = "update", "The resources of the pod or a container were changed.";
     Oom = "oom", "The kernel chose a process of the container to kill for memory. `rss_kib` is what it had, where the kernel tells (since 6.9), `limit` what its cgroup allows, `init` whether it is the container's first process, `group` whether all of the container's processes go with it.";
-    Signal = "signal", "A signal that ends a process by default was sent to the container's first process. `for` is `stop` where a StopContainer or StopPodSandbox is open.";
-    Exit = "exit", "The container's first process ended. `asked` says whether a stop had been asked for, `sender` who sent the signal that ended it.";
+    Signal = "signal", "A signal that ends a process by default was sent to the container's first process by another one. `for` is `stop` where the runtime sent it. `ignored` is `true` where the kernel dropped it: the process has no handler, and as the first of its pid namespace it has no default action.";
+    Exit = "exit", "The container's first process ended. `asked` says whether a stop had been asked for, by a call or by a signal of the runtime; `sender` who sent the signal that ended it: `runtime`, `kernel`, `itself` or a process.";
     ShimExit = "shim_exit", "The shim (or conmon) ended while a container of it ran: nobody reaps it or hands its streams on any more.";
     SandboxExit = "sandbox_exit", "The pause process ended while nobody had asked for the pod's stop: the sandbox has to be made again.";
-    Stop = "stop", "StopContainer was asked for. `grace_s` is the time between SIGTERM and SIGKILL.";
-    Stopped = "stopped", "StopContainer was answered. `killed` says whether the container was killed after the grace period.";
+    Stop = "stop", "StopContainer was asked for. `grace_s` is the time between SIGTERM and SIGKILL; `because` is `poststart_failed` where the container's PostStart hook had failed.";
+    Stopped = "stopped", "StopContainer was answered, or given up. `killed` says whether the container was killed after the grace period.";
     SandboxStop = "sandbox_stop", "StopPodSandbox was asked for.";
     Cni = "cni_del", "A CNI plugin that takes the pod off the network ended.";
-    SandboxStopped = "sandbox_stopped", "StopPodSandbox was answered.";
+    SandboxStopped = "sandbox_stopped", "StopPodSandbox was answered, or given up.";
     Removed = "removed", "RemoveContainer was answered.";
     SandboxRemoved = "sandbox_removed", "RemovePodSandbox was answered. `last` says whether no other sandbox of the pod is known: the pod is gone.";
 }
 
 impl LifeEvent {
+    /// Of that kind, at that time, and nothing more.
+    pub(crate) fn new(kind: LifeKind, at: MonotonicNs) -> LifeEvent {
+        LifeEvent {
+            at,
+            realtime: None,
+            kind,
+            pod: PodInfo::default(),
+            sandbox: None,
+            container: None,
+            lasted_ns: None,
+            call: None,
+            process: None,
+            signal: None,
+            exit_code: None,
+            attributes: Vec::new(),
+            verdict: None,
+        }
+    }
+
+    /// With one more attribute, where it is known.
+    pub(crate) fn with(mut self, name: &'static str, value: Option<impl ToString>) -> LifeEvent {
+        self.attributes.extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
     /// An attribute.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())

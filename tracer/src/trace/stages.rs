@@ -127,6 +127,12 @@ pub const STAGES: &[Stage] = &[
         Edges::Signs,
         "a client of the runtime connects to a port of the pod, first try to accepted",
     ),
+    stage("container.run", Edges::Signs, "the entrypoint's execve to its process's exit; of verdicts alone"),
+    stage("container.stop", Edges::Signs, "StopContainer, request to response; of verdicts alone"),
+    stage("sandbox.run", Edges::Signs, "RunPodSandbox's response to the pause process's exit; of verdicts alone"),
+    stage("sandbox.stop", Edges::Signs, "StopPodSandbox, request to response; of verdicts alone"),
+    stage("sandbox.stop.cni", Edges::Signs, "CNI plugins with DEL in it; of verdicts alone"),
+    stage("sandbox.stop.cni.*", Edges::Signs, "one of them, clone to exit; of verdicts alone"),
 ];
 
 /// The stages of calls, for which a leading `*` stands.

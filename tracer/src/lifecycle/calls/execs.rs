@@ -25,6 +25,6 @@ impl Lifecycle {
 }
 
 /// What proto3 leaves out is 0.
-pub(super) fn exit_code(fields: &Fields) -> u64 {
+pub(in crate::lifecycle) fn exit_code(fields: &Fields) -> u64 {
     fields.number(Field::ExecExitCode).unwrap_or(0)
 }

@@ -10,7 +10,9 @@ mod replies;
 mod tasks;
 mod unread;
 
+pub(super) use self::execs::exit_code;
 pub(super) use self::tasks::TaskSeen;
+use super::life::LifeCall;
 use super::start::{Call, Method};
 use super::unit::UnitKey;
 use super::{Lifecycle, MAX_CALLS, StartKey, cgroup};
@@ -27,6 +29,8 @@ pub(super) struct Pending {
     about: About,
     /// The start that its first sign began, where the call itself comes after that.
     begun: Option<StartKey>,
+    /// What is told of it besides a start.
+    life: Option<Box<LifeCall>>,
 }
 
 /// What a call is about, once its request is known.
@@ -50,6 +54,8 @@ enum About {
     ContainerStatus(UnitKey),
     /// Call `index` of the task API about a unit.
     Task(UnitKey, usize),
+    /// No start.
+    Nothing,
 }
 
 /// A pull whose pod is known only when a container of its image is created.
@@ -99,6 +105,7 @@ impl Lifecycle {
             }
         }
         self.settle_touched(updates);
+        self.tell(updates);
         self.tell_of_node(updates);
     }
 
@@ -122,13 +129,14 @@ impl Lifecycle {
             self.calls.pop_first();
             self.losses.evicted += 1;
         }
-        self.calls.insert(start.key, Pending { start: start.clone(), about: About::Unknown, begun: None });
+        self.calls.insert(start.key, Pending { start: start.clone(), about: About::Unknown, begun: None, life: None });
     }
 
     fn request(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
         let Some(pending) = self.calls.get(&key).filter(|p| matches!(p.about, About::Unknown)) else { return };
         let (start, begun) = (pending.start.clone(), pending.begun);
         let sandbox = || id(fields, Field::SandboxId);
+        let life = self.life_asked(&start, fields);
         let about = match (start.protocol, start.method.as_str()) {
             (Protocol::Grpc, "RunPodSandbox" | "CreateContainer" | "StartContainer")
                 if unread::is_compressed(fields) =>
@@ -144,10 +152,7 @@ impl Lifecycle {
                 self.stop(at, sandbox());
                 None
             }
-            (Protocol::Grpc, "RemovePodSandbox") => {
-                sandbox().iter().for_each(|id| self.unlist(id));
-                self.stop(at, sandbox()).map(About::Removal)
-            }
+            (Protocol::Grpc, "RemovePodSandbox") => self.stop(at, sandbox()).map(About::Removal),
             (Protocol::Grpc, "PodSandboxStatus") => sandbox().and_then(|id| self.start_of_unit(&id)).map(About::Status),
             (Protocol::Grpc, "Version") => Some(About::Version),
             (Protocol::Grpc, "ContainerStatus") => {
@@ -160,15 +165,12 @@ impl Lifecycle {
             (Protocol::Ttrpc, method) => self.task(method, start.at, fields),
             (Protocol::Grpc, _) => self.other_call(start, fields),
         };
+        let Some(pending) = self.calls.get_mut(&key) else { return };
         match about {
-            Some(about) => {
-                if let Some(pending) = self.calls.get_mut(&key) {
-                    pending.about = about;
-                }
-            }
-            None => {
+            None if life.is_none() => {
                 self.calls.remove(&key);
             }
+            about => (pending.about, pending.life) = (about.unwrap_or(About::Nothing), life),
         }
     }
 
@@ -210,7 +212,7 @@ impl Lifecycle {
     }
 
     /// Who sent a call: its `user-agent`, and the process, where that is known.
-    fn client(&self, call: &CallStart) -> Option<String> {
+    pub(super) fn client(&self, call: &CallStart) -> Option<String> {
         let Some(pid) = call.client.filter(|pid| *pid != Tgid(0)) else { return call.user_agent.clone() };
         let name = self.processes.get(pid).and_then(|process| process.name.as_deref());
         let process = name.map_or_else(|| format!("pid {pid}"), |name| format!("{name}, pid {pid}"));
@@ -255,7 +257,7 @@ pub(super) fn asks(method: &str) -> bool {
         || ["Status", "Stats", "Version", "Info", "Config", "Check"].iter().any(|noun| method.ends_with(noun))
 }
 
-fn new_call(method: Method, start: CallStart, container: Option<usize>, image: Option<String>) -> Call {
+pub(super) fn new_call(method: Method, start: CallStart, container: Option<usize>, image: Option<String>) -> Call {
     Call {
         key: start.key,
         method,
@@ -273,11 +275,11 @@ fn new_call(method: Method, start: CallStart, container: Option<usize>, image: O
     }
 }
 
-fn text(fields: &Fields, field: Field) -> Option<String> {
+pub(super) fn text(fields: &Fields, field: Field) -> Option<String> {
     fields.text(field).map(str::to_owned)
 }
 
-fn id(fields: &Fields, field: Field) -> Option<ContainerId> {
+pub(super) fn id(fields: &Fields, field: Field) -> Option<ContainerId> {
     fields.text(field).filter(|id| !id.is_empty()).map(|id| ContainerId(id.to_owned()))
 }
 

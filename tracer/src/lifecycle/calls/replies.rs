@@ -13,7 +13,8 @@ const CONTAINER_EXITED: u64 = 2;
 
 impl Lifecycle {
     pub(super) fn response(&mut self, key: CallKey, at: MonotonicNs, fields: &Fields) {
-        let Some(pending) = self.calls.get(&key) else { return };
+        let Some(pending) = self.calls.get_mut(&key) else { return };
+        pending.life.iter_mut().for_each(|life| life.replied(fields));
         match pending.about {
             About::Start(start) => self.replied(start, key, fields),
             About::Pull => {
@@ -47,7 +48,7 @@ impl Lifecycle {
                 }
             }
             About::Task(key, index) => self.task_replied(key, index, at, fields),
-            About::Unknown | About::Unread | About::Removal(_) => {}
+            About::Unknown | About::Unread | About::Removal(_) | About::Nothing => {}
         }
     }
 
@@ -82,6 +83,9 @@ impl Lifecycle {
 
     pub(super) fn call_end(&mut self, key: CallKey, at: MonotonicNs, ending: &Ending) {
         let Some(pending) = self.calls.remove(&key) else { return };
+        if let Some(life) = pending.life {
+            self.life_answered(*life, at, ending);
+        }
         match pending.about {
             About::Start(start) => self.ended(start, key, at, ending),
             About::Pull => {
@@ -94,7 +98,12 @@ impl Lifecycle {
             About::Removal(sandbox) if matches!(ending, Ending::Status { code: 0, .. } | Ending::NoStatus) => {
                 self.starts_in(&sandbox).into_iter().for_each(|key| self.removed(key));
             }
-            About::Unknown | About::Status(_) | About::ContainerStatus(_) | About::Version | About::Removal(_) => {}
+            About::Unknown
+            | About::Status(_)
+            | About::ContainerStatus(_)
+            | About::Version
+            | About::Removal(_)
+            | About::Nothing => {}
         }
     }
 

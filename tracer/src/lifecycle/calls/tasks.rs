@@ -91,7 +91,10 @@ impl Lifecycle {
             Some("/tasks/exit") if of_init => {
                 unit.told_exit = unit.told_exit.or(Some((at, fields.number(Field::ExitStatus).unwrap_or(0))));
             }
-            Some("/tasks/oom") => unit.told_oom = true,
+            Some("/tasks/oom") => {
+                unit.told_oom = true;
+                self.life.told_oom(at, key);
+            }
             _ => return,
         }
         self.cross_check(key);

@@ -81,6 +81,7 @@ impl Lifecycle {
                 at,
                 tgid,
                 path: syscall.strings[0].clone(),
+                comm: String::new(),
                 errno: syscall.errno(),
                 namespaces: None,
                 cgroup: CgroupId(0),

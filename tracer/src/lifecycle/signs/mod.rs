@@ -33,16 +33,9 @@ impl Lifecycle {
             Event::Syscall(syscall) => self.syscall(record, syscall),
             Event::Cgroup(cgroup) => self.cgroup(record, cgroup),
             Event::CgroupWrite(write) => self.cgroup_write(record, write),
-            Event::Oom { victim, .. } => {
-                let process = self.processes.get(*victim);
-                let init = process.is_some_and(|process| process.kind == Kind::Init);
-                match process.and_then(|p| p.unit).and_then(|key| self.units.get_mut(key)) {
-                    Some(unit) => {
-                        unit.oom = true;
-                        unit.init_oom = unit.init_oom.or(Some(*victim).filter(|_| init));
-                    }
-                    None => self.stray_oom = true,
-                }
+            Event::Oom { victim, rss_kib } => self.oom(at, *victim, *rss_kib),
+            Event::Signal { target, signal, code, result, comm } => {
+                self.signal(record, *target, (*signal, *code, *result), comm);
             }
             Event::Socket(socket) => {
                 // Only a runtime's sockets are watched: who accepts on one is a runtime, also after a restart.
@@ -62,7 +55,7 @@ impl Lifecycle {
             Event::Listed(listed) => self.listed(at, listed),
             Event::Waiting(waiting) => self.looked(record, waiting),
             Event::Mark(mark::ATTACHED) => self.attached(),
-            Event::Bytes(_) | Event::Signal { .. } | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
+            Event::Bytes(_) | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
         }
     }
 
@@ -151,6 +144,9 @@ impl Lifecycle {
     /// Nobody enters while `create` still runs: for an idmapped mount runc starts itself in a user namespace of its own
     /// (runc's internal/userns, usernsproc).
     fn exec_in_container(&mut self, at: MonotonicNs, tgid: Tgid, exec: &Exec, kind: &Kind, key: Option<UnitKey>) {
+        if let Some(process) = self.processes.get_mut(tgid) {
+            process.inside = true;
+        }
         if !matches!(kind, Kind::Init | Kind::InitChild) {
             return;
         }
@@ -283,8 +279,10 @@ impl Lifecycle {
             unit.exit = Some((at, exit.clone()));
             let start = unit.start;
             self.touch(start);
+            process.unit.into_iter().for_each(|key| self.life.ended(key));
             process.unit.into_iter().for_each(|key| self.cross_check(key));
         }
+        self.helper_ended(at, tgid, &process, exit);
         if process.role == Role::Runtime {
             self.netns_threads.retain(|(owner, _), _| *owner != tgid);
             for start in self.starts.values_mut().filter(|start| !start.state.is_over()) {

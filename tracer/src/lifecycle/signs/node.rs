@@ -18,6 +18,9 @@ impl Lifecycle {
             _ => return,
         };
         *total = total.saturating_add(count);
+        if counter != c::UNREADABLE {
+            self.lost_at = Some(self.now);
+        }
         // What is waited for may never come.
         let open = self.starts.iter().filter(|(_, start)| !start.state.is_over());
         self.touched.extend(open.map(|(key, _)| *key));

@@ -141,6 +141,41 @@ impl Stream {
         self.record(at, pid, Event::Exit(Exit { status: Some(status), signal: None, comm: String::new() }));
     }
 
+    /// A process ends by a signal.
+    pub(super) fn killed(&mut self, at: u64, pid: u32, signal: u8) {
+        self.record(at, pid, Event::Exit(Exit { status: None, signal: Some(signal), comm: "app".into() }));
+    }
+
+    /// A signal from a process to another one.
+    pub(super) fn signal(&mut self, at: u64, (sender, comm): (u32, &str), target: u32, signal: u32) {
+        self.signal_with(at, (sender, comm), target, signal, (0, 0));
+    }
+
+    /// The same with an `si_code` and a result.
+    pub(super) fn signal_with(
+        &mut self,
+        at: u64,
+        (sender, comm): (u32, &str),
+        target: u32,
+        signal: u32,
+        (code, result): (i32, u32),
+    ) {
+        let event = Event::Signal { target: Tgid(target), signal, code, result, comm: comm.into() };
+        self.record(at, sender, event);
+    }
+
+    /// The runtime's `kill`: a child of the shim sends the signal.
+    pub(super) fn runc_kill(&mut self, at: u64, shim: u32, pid: u32, (id, target): (&str, u32), signal: u32) {
+        let command = format!("runc --root /run/containerd/runc/k8s.io kill {id} {signal}");
+        self.process((at - 1_000, at + 1_000), shim, pid, &command);
+        self.signal(at, (pid, "runc"), target, signal);
+    }
+
+    /// The kernel chooses a victim.
+    pub(super) fn oom(&mut self, at: u64, victim: u32, rss_kib: u32) {
+        self.record(at, 1, Event::Oom { victim: Tgid(victim), rss_kib });
+    }
+
     /// fork, exec and exit of a process.
     pub(super) fn process(&mut self, times: (u64, u64), parent: u32, pid: u32, command: &str) {
         self.fork(times.0 - 10, parent, pid);

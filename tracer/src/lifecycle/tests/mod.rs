@@ -14,6 +14,7 @@ mod identity;
 mod kinds;
 mod labels;
 mod late;
+mod life;
 mod limits;
 mod listed;
 mod node;
