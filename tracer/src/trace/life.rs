@@ -115,7 +115,7 @@ impl LifeEvent {
     }
 
     /// With one more attribute, where it is known.
-    pub(crate) fn with(mut self, name: &'static str, value: Option<impl ToString>) -> LifeEvent {
+    pub(crate) fn and(mut self, name: &'static str, value: Option<impl ToString>) -> LifeEvent {
         self.attributes.extend(value.map(|value| (name, value.to_string())));
         self
     }

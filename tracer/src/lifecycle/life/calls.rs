@@ -56,7 +56,7 @@ impl Lifecycle {
             LifeKind::Stopped => {
                 // What proto3 leaves out is 0.
                 let grace = fields.number(Field::Timeout).unwrap_or(0);
-                Some(LifeEvent::new(LifeKind::Stop, start.at).with("grace_s", Some(grace)).with("because", because))
+                Some(LifeEvent::new(LifeKind::Stop, start.at).and("grace_s", Some(grace)).and("because", because))
             }
             LifeKind::SandboxStopped if !again => Some(LifeEvent::new(LifeKind::SandboxStop, start.at)),
             _ => None,
@@ -83,7 +83,7 @@ impl Lifecycle {
             LifeKind::Stopped => {
                 let killed = unit.exit.is_some().then(|| unit.grace_exceeded().is_some());
                 let verdict = self.call_failed("container.stop", &call, &turnout);
-                LifeEvent { verdict, ..event.with("killed", killed) }
+                LifeEvent { verdict, ..event.and("killed", killed) }
             }
             LifeKind::SandboxStopped => {
                 if again && good {
@@ -106,7 +106,7 @@ impl Lifecycle {
                     unit.life.removed = true;
                 }
                 let last = (kind == LifeKind::SandboxRemoved).then(|| self.is_last(key)).flatten();
-                event.with("last", last)
+                event.and("last", last)
             }
             LifeKind::Exec | LifeKind::Attach | LifeKind::PortForward | LifeKind::Update => event,
             _ => return,

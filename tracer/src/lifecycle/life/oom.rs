@@ -160,7 +160,7 @@ impl Lifecycle {
             verdict,
             ..LifeEvent::new(LifeKind::Oom, at)
         };
-        let event = event.with("rss_kib", rss).with("limit", limit).with("init", Some(init)).with("group", group);
+        let event = event.and("rss_kib", rss).and("limit", limit).and("init", Some(init)).and("group", group);
         self.life.happened.push((key, Happened::Event(Box::new(event))));
     }
 }

@@ -150,13 +150,13 @@ impl Lifecycle {
             exit_code: exit.status,
             ..LifeEvent::new(LifeKind::Exit, at)
         };
-        let event = event.with("sender", sender.map(|sent| sent.by.name(&sent.sender)));
+        let event = event.and("sender", sender.map(|sent| sent.by.name(&sent.sender)));
         if place.container.is_none() {
             let verdict = life::sandbox_end(&facts);
             return (!asked && unit.ran()).then_some(LifeEvent { kind: LifeKind::SandboxExit, verdict, ..event });
         }
         let verdict = if unit.ran() { life::end(&facts) } else { self.never_ran(unit, &exit, asked) };
-        Some(LifeEvent { verdict, ..event.with("asked", Some(asked)) })
+        Some(LifeEvent { verdict, ..event.and("asked", Some(asked)) })
     }
 
     /// The end of an init that never ran the entrypoint: the start's own verdict, where that has one.
@@ -247,10 +247,10 @@ impl Lifecycle {
             verdict,
             ..LifeEvent::new(LifeKind::ShimExit, at)
         };
-        self.life.event(key, event.with("running", Some(left.len())));
+        self.life.event(key, event.and("running", Some(left.len())));
     }
 }
 
 fn signal_event(sent: &Sent, of: Option<&str>) -> LifeEvent {
-    LifeEvent::new(LifeKind::Signal, sent.at).with("for", of).with("ignored", sent.ignored.then_some(true))
+    LifeEvent::new(LifeKind::Signal, sent.at).and("for", of).and("ignored", sent.ignored.then_some(true))
 }
