@@ -45,7 +45,7 @@ trait With: Sized {
     fn by(self, comm: &str, pid: u32) -> Self;
     fn signal(self, number: u8) -> Self;
     fn exit(self, code: u8) -> Self;
-    fn with(self, attributes: &[(&'static str, &str)]) -> Self;
+    fn has(self, attributes: &[(&'static str, &str)]) -> Self;
     fn verdict(self, stage: &str, reason: &str, message: &str) -> Self;
 }
 
@@ -89,7 +89,7 @@ impl With for LifeEvent {
         self
     }
 
-    fn with(mut self, attributes: &[(&'static str, &str)]) -> Self {
+    fn has(mut self, attributes: &[(&'static str, &str)]) -> Self {
         self.attributes = attributes.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         self
     }
@@ -116,10 +116,10 @@ fn samples() -> Vec<LifeEvent> {
     vec![
         ok(event(PostStart, 700).of("app").lasted(40), "ExecSync").exit(0),
         ok(event(PostStart, 701).of("app").lasted(40), "ExecSync").exit(1),
-        ok(event(Probe, 900).of("app").lasted(12), "ExecSync").exit(1).with(&[("via", "exec")]),
-        ok(event(Probe, 2900).of("app").lasted(12), "ExecSync").exit(0).with(&[("via", "exec"), ("failed", "2")]),
-        event(Probe, 3000).with(&[("via", "connect"), ("port", "8080"), ("failed", "1")]),
-        event(Probe, 3001).of("app").call("ExecSync", 4, Some("command timed out")).with(&[("via", "exec")]),
+        ok(event(Probe, 900).of("app").lasted(12), "ExecSync").exit(1).has(&[("via", "exec")]),
+        ok(event(Probe, 2900).of("app").lasted(12), "ExecSync").exit(0).has(&[("via", "exec"), ("failed", "2")]),
+        event(Probe, 3000).has(&[("via", "connect"), ("port", "8080"), ("failed", "1")]),
+        event(Probe, 3001).of("app").call("ExecSync", 4, Some("command timed out")).has(&[("via", "exec")]),
         event(Ready, 3100),
         ok(event(Exec, 4000).of("app"), "Exec"),
         event(Attach, 4001).of("app").call("Attach", 5, Some("container is not running")),
@@ -128,19 +128,19 @@ fn samples() -> Vec<LifeEvent> {
         event(Oom, 9_000)
             .of("app")
             .by("java", 4711)
-            .with(&[("rss_kib", "64512"), ("limit", "67108864"), ("init", "true"), ("group", "true")])
+            .has(&[("rss_kib", "64512"), ("limit", "67108864"), ("init", "true"), ("group", "true")])
             .verdict("oom", "oom_killed", "the container used more memory than its limit"),
-        event(Oom, 9_001).of("app").by("worker", 4712).with(&[("limit", "max"), ("init", "false")]),
+        event(Oom, 9_001).of("app").by("worker", 4712).has(&[("limit", "max"), ("init", "false")]),
         event(Signal, 9_002).of("app").by("bash", 99).signal(2),
-        event(Signal, 60_000).of("app").by("runc", 5000).signal(15).with(&[("for", "stop")]),
-        event(Exit, 9_100).of("app").signal(9).lasted(8400).with(&[("asked", "false"), ("sender", "bash (pid 99)")]),
-        event(Exit, 60_100).of("app").exit(143).lasted(59_400).with(&[("asked", "true")]),
+        event(Signal, 60_000).of("app").by("runc", 5000).signal(15).has(&[("for", "stop")]),
+        event(Exit, 9_100).of("app").signal(9).lasted(8400).has(&[("asked", "false"), ("sender", "bash (pid 99)")]),
+        event(Exit, 60_100).of("app").exit(143).lasted(59_400).has(&[("asked", "true")]),
         event(ShimExit, 61_000).of("app").by("containerd-shim", 920).signal(9),
         event(SandboxExit, 62_000).by("pause", 940).signal(9),
-        ok(event(Stop, 60_000).of("app"), "StopContainer").with(&[("grace_s", "30")]),
-        ok(event(Stop, 60_001).of("app"), "StopContainer").with(&[("grace_s", "0")]),
-        ok(event(Stopped, 90_000).of("app").lasted(30_000), "StopContainer").with(&[("killed", "true")]),
-        ok(event(Stopped, 60_100).of("app").lasted(100), "StopContainer").with(&[("killed", "false")]),
+        ok(event(Stop, 60_000).of("app"), "StopContainer").has(&[("grace_s", "30")]),
+        ok(event(Stop, 60_001).of("app"), "StopContainer").has(&[("grace_s", "0")]),
+        ok(event(Stopped, 90_000).of("app").lasted(30_000), "StopContainer").has(&[("killed", "true")]),
+        ok(event(Stopped, 60_100).of("app").lasted(100), "StopContainer").has(&[("killed", "false")]),
         event(Stopped, 60_101).of("app").call("StopContainer", 4, Some("context deadline exceeded")),
         ok(event(SandboxStop, 90_100), "StopPodSandbox"),
         event(Cni, 90_150).by("bridge", 5001).exit(0).lasted(30),
@@ -148,8 +148,8 @@ fn samples() -> Vec<LifeEvent> {
         ok(event(SandboxStopped, 90_400).lasted(300), "StopPodSandbox"),
         event(SandboxStopped, 90_401).lasted(300).call("StopPodSandbox", 2, Some("plugin failed\x1b[2J")),
         ok(event(Removed, 91_000).of("app").lasted(20), "RemoveContainer"),
-        ok(event(SandboxRemoved, 91_100).lasted(20), "RemovePodSandbox").with(&[("last", "false")]),
-        ok(event(SandboxRemoved, 150_000).lasted(20), "RemovePodSandbox").with(&[("last", "true")]),
+        ok(event(SandboxRemoved, 91_100).lasted(20), "RemovePodSandbox").has(&[("last", "false")]),
+        ok(event(SandboxRemoved, 150_000).lasted(20), "RemovePodSandbox").has(&[("last", "true")]),
     ]
 }
 
