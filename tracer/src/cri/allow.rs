@@ -29,6 +29,8 @@ pub enum Take {
     Number(Leaf),
     /// Take that there is such a field (as the number 1), and nothing of what it holds.
     Present(Leaf),
+    /// Take how many bytes such a field holds, and nothing of what it holds.
+    Size(Leaf),
     /// Walk into the message that an RPC envelope carries; which one its service and method (read before) say.
     Payload,
     /// Walk into the value of a `google.protobuf.Any`; which message it is its type URL (read before) says.
@@ -67,6 +69,11 @@ pub const fn number(number: u32, field: Field) -> (u32, Take) {
 /// Takes as `field` that there is a message `number`.
 pub const fn present(number: u32, field: Field) -> (u32, Take) {
     (number, Take::Present(Leaf::Field(field)))
+}
+
+/// Takes as `field` how many bytes the field `number` holds.
+pub const fn size(number: u32, field: Field) -> (u32, Take) {
+    (number, Take::Size(Leaf::Field(field)))
 }
 
 /// Walks into the message `number`.

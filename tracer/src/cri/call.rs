@@ -235,6 +235,8 @@ pub enum Field {
     ExitCode,
     /// StopContainer grace, ExecSync timeout, seconds.
     Timeout,
+    /// ExecSync: how long each word of its command is; never the word.
+    ExecWord,
     /// ExecSync reply.
     ExecExitCode,
     /// List requests: 1 when not everything is asked for.

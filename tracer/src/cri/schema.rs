@@ -5,7 +5,7 @@
 //! `api/types/event.proto`. Never on it: annotations, labels, envs, auth, commands and their output, `info` maps,
 //! process specs. A method that is not here is read not at all; the containerd API's replies carry whole specs.
 
-use super::allow::{Allow, Leaf, NOTHING, Take, enter, number, present, text};
+use super::allow::{Allow, Leaf, NOTHING, Take, enter, number, present, size, text};
 use super::call::Field::*;
 
 static POD_METADATA: Allow = Allow(&[text(1, PodName), text(2, PodUid), text(3, PodNamespace), number(4, PodAttempt)]);
@@ -64,8 +64,8 @@ static CONTAINER_STATUS: Allow = Allow(&[
     text(9, ImageRef),
 ]);
 static CONTAINER_STATUS_REPLY: Allow = Allow(&[enter(1, &CONTAINER_STATUS)]);
-// Never cmd (2).
-static EXEC_SYNC: Allow = Allow(&[text(1, ContainerId), number(3, Timeout)]);
+// Never cmd (2): the lengths of its words tell one probe from another.
+static EXEC_SYNC: Allow = Allow(&[text(1, ContainerId), size(2, ExecWord), number(3, Timeout)]);
 static EXEC_SYNC_REPLY: Allow = Allow(&[number(3, ExecExitCode)]);
 static EVENT_SANDBOX: Allow = Allow(&[text(1, SandboxId), enter(2, &POD_METADATA)]);
 static CONTAINER_EVENT: Allow = Allow(&[text(1, ContainerId), enter(4, &EVENT_SANDBOX)]);

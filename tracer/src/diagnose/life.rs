@@ -144,13 +144,21 @@ pub(crate) fn shim_died(shim: &LifeProcess, code: Option<u8>, signal: Option<u8>
     made("shim_died", "sandbox.run", found)
 }
 
+/// A PostStart hook failed.
+pub(crate) fn poststart(how: &str) -> Verdict {
+    let evidence = vec![how.to_owned()];
+    let message = "the PostStart hook failed: kubelet kills the container for it".to_owned();
+    made("poststart_failed", "poststart", Found { message, culprit: None, evidence, sure: true })
+}
+
 /// A call failed.
 pub(crate) fn call(stage: &str, reason: &str, message: &str) -> Verdict {
     made(reason, stage, Found { message: message.to_owned(), culprit: None, evidence: Vec::new(), sure: true })
 }
 
-/// A verdict that a start has, too.
-pub(crate) fn verdict(reason: &str, stage: &str, message: String) -> Verdict {
+/// An init never ran the entrypoint: the start has that reason, too.
+pub(crate) fn never_ran(reason: &str, stage: &str, code: Option<u8>, signal: Option<u8>) -> Verdict {
+    let message = format!("init {} without having run the entrypoint", how(code, signal));
     made(reason, stage, Found { message, culprit: None, evidence: Vec::new(), sure: true })
 }
 
@@ -283,7 +291,7 @@ fn pid(pid: Option<Tgid>) -> String {
 }
 
 /// `exited with 1`.
-pub(crate) fn how(code: Option<u8>, signal: Option<u8>) -> String {
+fn how(code: Option<u8>, signal: Option<u8>) -> String {
     match (code, signal) {
         (_, Some(signal)) => format!("was ended by {}", signal_name(signal)),
         (Some(code), None) => format!("exited with {code}"),

@@ -66,6 +66,9 @@ impl Lifecycle {
         if sandboxes.len() != 1 {
             return;
         }
+        let pod = here().find(|(_, start)| start.kind == StartKind::Pod).map(|(key, _)| *key);
+        pod.into_iter().for_each(|key| self.port_probed(at, key, connect));
+        let here = || self.starts.iter().filter(|(_, start)| has_address(start, address));
         let waited = |(key, start): (&StartKey, &Start)| self.is_waited_for(start, connect).then_some(*key);
         let Some(start) = here().find_map(waited).and_then(|key| self.starts.get_mut(&key)) else { return };
         let known = start.probed.iter().position(|it| (it.tgid, it.port) == (tgid, connect.port));

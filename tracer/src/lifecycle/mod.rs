@@ -322,6 +322,7 @@ impl Lifecycle {
             start.told = trace.verdict.as_ref().map(|verdict| (verdict.stage.clone(), verdict.reason.clone()));
         }
         updates.push(Update::Finished(Box::new(trace)));
+        self.check_ready(Some(key));
     }
 
     /// A new start. Where there is no room the oldest that is over goes, else the oldest.

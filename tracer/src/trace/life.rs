@@ -83,7 +83,7 @@ kinds! {
     Oom = "oom", "The kernel chose a process of the container to kill for memory. `rss_kib` is what it had, where the kernel tells (since 6.9), `limit` what its cgroup allows, `init` whether it is the container's first process, `group` whether all of the container's processes go with it.";
     Signal = "signal", "A signal that ends a process by default was sent to the container's first process by another one. `for` is `stop` where the runtime sent it. `ignored` is `true` where the kernel dropped it: the process has no handler, and as the first of its pid namespace it has no default action.";
     Exit = "exit", "The container's first process ended. `asked` says whether a stop had been asked for, by a call or by a signal of the runtime; `sender` who sent the signal that ended it: `runtime`, `kernel`, `itself` or a process.";
-    ShimExit = "shim_exit", "The shim (or conmon) ended while a container of it ran: nobody reaps it or hands its streams on any more.";
+    ShimExit = "shim_exit", "The shim (or conmon) ended while a container of it ran: nobody reaps it or hands its streams on any more. `running` is how many first processes it had, pause's included.";
     SandboxExit = "sandbox_exit", "The pause process ended while nobody had asked for the pod's stop: the sandbox has to be made again.";
     Stop = "stop", "StopContainer was asked for. `grace_s` is the time between SIGTERM and SIGKILL; `because` is `poststart_failed` where the container's PostStart hook had failed.";
     Stopped = "stopped", "StopContainer was answered, or given up. `killed` says whether the container was killed after the grace period.";

@@ -204,6 +204,10 @@ impl Scanner {
                 taken.number(leaf, 1);
                 self.state = fixed(end, end);
             }
+            Some(Take::Size(leaf)) => {
+                taken.number(leaf, len);
+                self.state = fixed(end, end);
+            }
             Some(Take::Number(_)) | None => self.state = fixed(end, end),
         }
     }

@@ -137,6 +137,7 @@ fn value(allow: &'static Allow, fact: &Fact) -> Option<(crate::cri::Field, Value
                 return Some((field, Value::Number(*number)));
             }
             (Take::Present(Leaf::Field(field)), _) if last => return Some((field, Value::Number(1))),
+            (Take::Size(Leaf::Field(field)), _) if last => return Some((field, Value::Number(fact.len as u64))),
             _ => return None,
         }
     }

@@ -1,6 +1,6 @@
 //! Processes that the kernel ended, or that nobody lets go on: these signs need no text.
 
-use super::{HELD, INIT, Rule, Sign, Takes};
+use super::{CALL, HELD, INIT, Rule, Sign, Takes};
 use crate::diagnose::case::Case;
 use crate::trace::{Container, Span};
 
@@ -8,6 +8,14 @@ use crate::trace::{Container, Span};
 const SYSTEMD_NS: u64 = 25_000_000_000;
 
 pub(super) const RULES: &[Rule] = &[
+    Rule {
+        reason: "poststart_failed",
+        of: CALL,
+        within: "poststart",
+        sign: |_| Some(Sign::default()),
+        texts: &[],
+        takes: Takes::Sign,
+    },
     Rule {
         reason: "init_oom",
         of: INIT,

@@ -4,6 +4,7 @@ use super::super::Lifecycle;
 use super::super::calls::{exit_code, id, new_call};
 use super::super::start::{Call, Method, Turnout};
 use super::super::unit::UnitKey;
+use super::probes::Shape;
 use crate::cri::{CallStart, Ending, Field, Fields, Protocol};
 use crate::diagnose::life;
 use crate::ids::MonotonicNs;
@@ -21,6 +22,7 @@ pub(in crate::lifecycle) struct LifeCall {
     unit: UnitKey,
     /// Nothing was left to do.
     again: bool,
+    shape: Shape,
 }
 
 impl LifeCall {
@@ -64,12 +66,12 @@ impl Lifecycle {
         if let Some(event) = asked {
             self.life.event(unit, LifeEvent { call: Some(info(&call, None)), ..event });
         }
-        Some(Box::new(LifeCall { call, kind, unit, again }))
+        Some(Box::new(LifeCall { call, kind, unit, again, shape: Shape::of(fields) }))
     }
 
     /// Its end.
     pub(in crate::lifecycle) fn life_answered(&mut self, asked: LifeCall, at: MonotonicNs, ending: &Ending) {
-        let LifeCall { mut call, kind, unit: key, again } = asked;
+        let LifeCall { mut call, kind, unit: key, again, shape } = asked;
         call.end = Some((at, ending.clone()));
         let turnout = call.turnout().unwrap_or(Turnout::Good);
         let good = turnout == Turnout::Good;
@@ -107,6 +109,13 @@ impl Lifecycle {
                 }
                 let last = (kind == LifeKind::SandboxRemoved).then(|| self.is_last(key)).flatten();
                 event.and("last", last)
+            }
+            LifeKind::Probe => {
+                let start = unit.start;
+                let event = self.exec_ended(key, &call, shape, event);
+                event.into_iter().for_each(|event| self.life.event(key, event));
+                self.check_ready(start);
+                return;
             }
             LifeKind::Exec | LifeKind::Attach | LifeKind::PortForward | LifeKind::Update => event,
             _ => return,
@@ -151,6 +160,8 @@ fn kind(start: &CallStart) -> Option<LifeKind> {
         "RemoveContainer" => LifeKind::Removed,
         "StopPodSandbox" => LifeKind::SandboxStopped,
         "RemovePodSandbox" => LifeKind::SandboxRemoved,
+        // Or a hook: that is seen when it ends.
+        "ExecSync" => LifeKind::Probe,
         "Exec" => LifeKind::Exec,
         "Attach" => LifeKind::Attach,
         "PortForward" => LifeKind::PortForward,

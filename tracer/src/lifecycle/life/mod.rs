@@ -6,12 +6,14 @@
 
 mod calls;
 mod oom;
+mod probes;
 mod signs;
 
 use std::collections::{BTreeSet, VecDeque};
 
 pub(super) use self::calls::LifeCall;
 use self::oom::{Held, Victim};
+use self::probes::{Probe, Shape};
 use self::signs::Sent;
 use super::Lifecycle;
 use super::start::Start;
@@ -37,7 +39,13 @@ pub(super) struct Life {
     victims: Vec<Victim>,
     /// Its shim ended while it ran.
     shim_died: Option<MonotonicNs>,
+    /// It had a PostStart hook, and that failed.
+    hooked: bool,
     poststart_failed: bool,
+    /// Exec probes of a container; ports of a sandbox to which its client connected.
+    probes: Vec<Probe<Shape>>,
+    ports: Vec<Probe<u32>>,
+    ready: bool,
     /// A plugin failed that another one, this one, had run.
     delegate_failed: Option<Tgid>,
     cni_failed: bool,

@@ -1,6 +1,8 @@
 //! OOM kills. The kernel names its victim by pid; a container's own children are not followed, so whose such a victim
 //! was is known only by its shim's word, which comes a little later.
 
+use std::collections::VecDeque;
+
 use super::super::Lifecycle;
 use super::super::unit::{Kind, Unit, UnitKey};
 use super::{Happened, Tables};
@@ -60,7 +62,8 @@ impl Unit {
     /// Whether all of its processes go with one, as far as is known.
     pub(super) fn group(&self, at: MonotonicNs) -> Option<bool> {
         let asked = self.writes.effective(at).get("memory.oom.group").map(|value| value == "1");
-        let many = self.life.victims.iter().filter(|victim| at.since(victim.at) <= WAIT_NS).count() > 1;
+        let near = |victim: &&Victim| at.since(victim.at).max(victim.at.since(at)) <= WAIT_NS;
+        let many = self.life.victims.iter().filter(near).count() > 1;
         if many { Some(true) } else { asked }
     }
 }
@@ -90,7 +93,16 @@ impl Lifecycle {
             unit.life.victims.push(victim);
         }
         let Some(key) = key else { return };
-        if init { self.oom_event(key, Some(victim), true) } else { self.hold(Held { victim, unit: Some(key) }) }
+        if !init {
+            self.hold(Held { victim, unit: Some(key) });
+            return;
+        }
+        // Those of its group that came before it.
+        let (own, others) = std::mem::take(&mut self.life.ooms).into_iter().partition(|held| held.unit == Some(key));
+        self.life.ooms = others;
+        let own: VecDeque<Held> = own;
+        own.into_iter().for_each(|held| self.oom_event(key, held.victim, false));
+        self.oom_event(key, victim, true);
     }
 
     fn hold(&mut self, held: Held) {
@@ -116,7 +128,7 @@ impl Lifecycle {
                 unit.oom = true;
                 unit.life.victims.push(held.victim);
             }
-            self.oom_event(key, Some(held.victim), false);
+            self.oom_event(key, held.victim, false);
         }
         if self.life.ooms.is_empty() {
             let ends = std::mem::take(&mut self.life.ends);
@@ -143,10 +155,10 @@ impl Lifecycle {
         exit.is_some_and(|(_, exit)| exit.status == Some(KILLED)) && self.life.ooms.iter().any(stray)
     }
 
-    fn oom_event(&mut self, key: UnitKey, victim: Option<Victim>, init: bool) {
-        let (Some(victim), Some(unit)) = (victim, self.units.get(key)) else { return };
+    fn oom_event(&mut self, key: UnitKey, victim: Victim, init: bool) {
+        let Some(unit) = self.units.get(key) else { return };
         let at = victim.at;
-        let (limit, group) = (limit(unit, at), unit.group(self.now));
+        let (limit, group) = (limit(unit, at), unit.group(at));
         let entry = unit.entered().filter(|_| init);
         let comm = entry.map_or_else(String::new, |entry| entry.comm.clone());
         let killed =

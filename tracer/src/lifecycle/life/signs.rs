@@ -53,6 +53,12 @@ impl Unit {
         self.entered().is_some() || self.pod.is_some() || self.existing.as_ref().is_some_and(|it| it.ran())
     }
 
+    /// It had ended then, or was asked to.
+    pub(super) fn was_over(&self, at: MonotonicNs) -> bool {
+        let ended = self.exit.as_ref().map(|(at, _)| *at);
+        [ended, self.life.asked].into_iter().flatten().any(|over| over <= at)
+    }
+
     fn runs(&self) -> bool {
         self.ran() && self.exit.is_none()
     }
@@ -123,6 +129,7 @@ impl Lifecycle {
             [Some(unit), sandbox].into_iter().flatten().filter_map(|it| it.life.asked).any(|it| it <= at);
         let shim_died = unit.life.shim_died.is_some();
         let asked = asked_by_call || unit.life.first.is_some() && !shim_died;
+        let unsure = self.is_unsure();
         let sender = last.filter(|_| exit.signal.is_some());
         let facts = End {
             pid: unit.init(),
@@ -132,7 +139,7 @@ impl Lifecycle {
             sent: last.map(|last| (last.signal, last.by, &last.sender)),
             asked,
             shim_died: shim_died && !asked_by_call,
-            unsure: self.is_unsure(),
+            unsure,
             killed: unit.oom_killed(at).map(|victim| Killed {
                 pid: victim.pid,
                 comm: &exit.comm,
@@ -152,18 +159,19 @@ impl Lifecycle {
         };
         let event = event.and("sender", sender.map(|sent| sent.by.name(&sent.sender)));
         if place.container.is_none() {
-            let verdict = life::sandbox_end(&facts);
+            // It goes with its shim, whose end has a verdict.
+            let verdict = life::sandbox_end(&facts).filter(|_| !shim_died);
             return (!asked && unit.ran()).then_some(LifeEvent { kind: LifeKind::SandboxExit, verdict, ..event });
         }
         let verdict = if unit.ran() { life::end(&facts) } else { self.never_ran(unit, &exit, asked) };
-        Some(LifeEvent { verdict, ..event.and("asked", Some(asked)) })
+        Some(LifeEvent { verdict, ..event.and("asked", Some(asked).filter(|asked| *asked || !unsure)) })
     }
 
     /// The end of an init that never ran the entrypoint: the start's own verdict, where that has one.
     fn never_ran(&self, unit: &Unit, exit: &Exit, asked: bool) -> Option<Verdict> {
         let start = unit.start.and_then(|key| self.starts.get(&key));
         if let Some((stage, reason)) = start.and_then(|start: &Start| start.told.as_ref()) {
-            return Some(life::verdict(reason, stage, life::how(exit.status, exit.signal)));
+            return Some(life::never_ran(reason, stage, exit.status, exit.signal));
         }
         let reason = match (&unit.entry, unit.was_oom_killed()) {
             _ if asked || self.is_unsure() => return None,
@@ -171,7 +179,7 @@ impl Lifecycle {
             (Some(_), false) if exit.signal.is_none() => "exec_failed",
             _ => "exited_before_exec",
         };
-        Some(life::verdict(reason, "container.exec", life::how(exit.status, exit.signal)))
+        Some(life::never_ran(reason, "container.exec", exit.status, exit.signal))
     }
 
     /// A helper of the runtime ended.

@@ -171,7 +171,7 @@ fn a_hook_that_fails() {
               poststart (ExecSync) 133000..140000 self 7000 code 2 *
             sandbox 1a pid 1023 shim 1011
             container app 1c1 pid 1123 exec /bin/app at 117000 [cpu.max=50000 100000, memory.max=134217728]
-            verdict poststart / call_failed: no such process
+            verdict poststart / poststart_failed: no such process
         "#]],
     );
 }

@@ -287,6 +287,19 @@ impl Stream {
         self.begin(at, Protocol::Grpc, service, method, fields(request))
     }
 
+    /// The same, with numbers besides.
+    pub(super) fn begin_call_with(
+        &mut self,
+        at: u64,
+        method: &str,
+        request: &[(Field, &str)],
+        numbers: &[(Field, u64)],
+    ) -> CallKey {
+        let mut fields = fields(request);
+        fields.0.extend(numbers.iter().map(|(field, number)| (*field, Value::Number(*number))));
+        self.begin(at, Protocol::Grpc, "runtime.v1.RuntimeService", method, fields)
+    }
+
     fn begin(&mut self, at: u64, protocol: Protocol, service: &str, method: &str, fields: Fields) -> CallKey {
         self.streams += 2;
         let key = CallKey { conn: ConnId(self.offset + 1), stream: self.streams };

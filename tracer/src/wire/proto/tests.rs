@@ -231,7 +231,11 @@ proptest! {
         let read = check(cri("ExecSync"), &request.encode_to_vec());
         prop_assert_eq!(read.fields.text(Field::ContainerId).unwrap_or_default(), &s.names[1]);
         prop_assert_eq!(read.fields.number(Field::Timeout), Some(7));
-        prop_assert!(read.fields.0.len() <= 2);
+        // Of the command no more than how long its words are.
+        let words = s.secrets.iter().map(|word| (Field::ExecWord, Value::Number(word.len() as u64)));
+        let more = read.fields.0.iter().filter(|(field, _)| *field == Field::ExecWord).cloned();
+        prop_assert_eq!(more.collect::<Vec<_>>(), words.collect::<Vec<_>>());
+        prop_assert!(read.fields.0.len() <= 2 + s.secrets.len());
         no_secret(&read);
         let reply = v1::ExecSyncResponse { stdout: secret.clone().into(), stderr: secret.into(), exit_code: -1 };
         let reply = reply.encode_to_vec();

@@ -1,5 +1,11 @@
 //! What happens to a pod besides its starts.
 
+mod calls;
+mod ends;
+mod late;
+mod sandboxes;
+pub(super) mod verdicts;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
@@ -10,8 +16,9 @@ use crate::cri::Field;
 use crate::engine::{Config, Update};
 use crate::trace::{LifeEvent, Verdict};
 
-/// The init of `app` and of pause, and their shim.
+/// The init of `app`, of `log`, of pause, and their shim.
 const APP: u32 = 1123;
+const LOG: u32 = 1143;
 const PAUSE: u32 = 1023;
 const SHIM: u32 = 1011;
 
@@ -75,6 +82,10 @@ fn app() -> String {
     id("1c1")
 }
 
+fn log() -> String {
+    id("1c2")
+}
+
 /// The end of a pod: StopContainer that is obeyed, StopPodSandbox, both removed.
 fn stopped(s: &mut Stream, pod: &Pod, at: u64) {
     let app = app();
@@ -115,132 +126,6 @@ fn stop_and_removal() {
             5120000 default/web sandbox_stopped - lasted=60000
             5210000 default/web removed app lasted=10000
             5240000 default/web sandbox_removed - lasted=20000 last=true
-        "#]],
-    );
-}
-
-/// SIGTERM is ignored, SIGKILL follows.
-#[test]
-fn a_grace_that_is_over() {
-    let (mut s, _) = running();
-    let app = app();
-    s.call((5_000_000, 7_050_000), "StopContainer", &[(Field::ContainerId, &app), (Field::Timeout, "2")], &[]);
-    s.process((5_004_000, 5_006_000), SHIM, 1500, &format!("runc --root /r kill {app} 15"));
-    s.signal_with(5_005_000, (1500, "runc"), APP, 15, (0, 1));
-    s.runc_kill(7_005_000, SHIM, 1501, (&app, APP), 9);
-    s.killed(7_006_000, APP, 9);
-    check(
-        s,
-        expect![[r#"
-        5000000 default/web stop app grace_s=2
-        5005000 default/web signal app by=runc pid 1500 signal=15 for=stop ignored=true
-        7005000 default/web signal app by=runc pid 1501 signal=9 for=stop
-        7006000 default/web exit app lasted=6889000 by=runc pid 1501 signal=9 sender=runtime asked=true
-          container.stop / grace_exceeded seen: it did not end within 2.0 s of SIGTERM, so the runtime killed it
-            the runtime sent SIGTERM, and SIGKILL 2.0 s later
-            the kernel dropped SIGTERM: pid 1 of a pid namespace that has no handler for it
-        7050000 default/web stopped app lasted=2050000 killed=true
-    "#]],
-    );
-}
-
-#[test]
-fn ends_by_itself() {
-    for (code, expect) in [
-        (
-            0,
-            expect![[r#"
-            5000000 default/web exit app lasted=4883000 exit=0 asked=false
-        "#]],
-        ),
-        (
-            3,
-            expect![[r#"
-            5000000 default/web exit app lasted=4883000 exit=3 asked=false
-              container.run / exited_with_error seen: it exited with 3
-                the first process (pid 1123) exited with 3
-        "#]],
-        ),
-    ] {
-        let (mut s, _) = running();
-        s.exit(5_000_000, APP, code);
-        check(s, expect);
-    }
-}
-
-#[test]
-fn a_crash() {
-    let (mut s, _) = running();
-    s.signal_with(5_000_000, (APP, "app"), APP, 11, (1, 0));
-    s.killed(5_000_100, APP, 11);
-    check(
-        s,
-        expect![[r#"
-            5000100 default/web exit app lasted=4883100 signal=11 sender=kernel asked=false
-              container.run / crashed seen: it crashed: SIGSEGV
-                the first process (pid 1123) was ended by SIGSEGV
-        "#]],
-    );
-}
-
-#[test]
-fn killed_by_somebody() {
-    let (mut s, _) = running();
-    s.signal(5_000_000, (4242, "bash"), APP, 9);
-    s.killed(5_000_100, APP, 9);
-    check(
-        s,
-        expect![[r#"
-        5000000 default/web signal app by=bash pid 4242 signal=9
-        5000100 default/web exit app lasted=4883100 by=bash pid 4242 signal=9 sender=bash (pid 4242) asked=false
-          container.run / killed seen: bash (pid 4242) sent SIGKILL to it
-            the first process (pid 1123) was ended by SIGKILL
-    "#]],
-    );
-    // A handler makes an exit code of it.
-    let (mut s, _) = running();
-    s.signal(5_000_000, (4242, "bash"), APP, 15);
-    s.exit(5_300_000, APP, 143);
-    check(
-        s,
-        expect![[r#"
-        5000000 default/web signal app by=bash pid 4242 signal=15
-        5300000 default/web exit app lasted=5183000 exit=143 asked=false
-          container.run / killed inferred: bash (pid 4242) sent SIGTERM to it
-            the first process (pid 1123) exited with 143
-    "#]],
-    );
-    // One that runs in the container by runc exec is not the runtime.
-    let (mut s, _) = running();
-    s.process((4_000_000, 4_100_000), SHIM, 1600, &format!("runc --root /r exec --process /tmp/p --detach {}", app()));
-    s.fork(4_010_000, 1600, 1601);
-    s.exec_in_container(4_020_000, SHIM, 1601, "/bin/sh", 1000);
-    s.signal(5_000_000, (1601, "sh"), APP, 2);
-    s.exit(5_000_100, APP, 130);
-    check(
-        s,
-        expect![[r#"
-        5000000 default/web signal app by=sh pid 1601 signal=2
-        5000100 default/web exit app lasted=4883100 exit=130 asked=false
-          container.run / killed inferred: sh (pid 1601) sent SIGINT to it
-            the first process (pid 1123) exited with 130
-    "#]],
-    );
-}
-
-#[test]
-fn out_of_memory() {
-    let (mut s, _) = running();
-    s.oom(5_000_000, APP, 130_000);
-    s.signal_with(5_000_010, (APP, "app"), APP, 9, (0x80, 0));
-    s.killed(5_000_100, APP, 9);
-    check(
-        s,
-        expect![[r#"
-            5000000 default/web oom app by=exe pid 1123 rss_kib=130000 limit=134217728 init=true
-            5000100 default/web exit app lasted=4883100 signal=9 sender=kernel asked=false
-              container.run / oom_killed seen: the kernel killed the container's first process for memory
-                the kernel chose app (pid 1123); it had 130000 KiB of memory; the container's limit is 134217728 bytes
         "#]],
     );
 }
