@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::signals;
@@ -171,8 +171,34 @@ impl Node {
 
     /// Ends containerd, if it runs, and starts it again; shims and containers stay.
     pub fn restart_containerd(&mut self) -> Result<u32> {
+        self.restart("restart")
+    }
+
+    /// The same, with the CRI switched off in its configuration.
+    pub fn restart_without_cri(&mut self) -> Result<u32> {
+        self.switch_cri(true)?;
+        self.restart("restart without CRI")
+    }
+
+    /// The same, with the CRI again.
+    pub fn restart_with_cri(&mut self) -> Result<u32> {
+        self.switch_cri(false)?;
+        self.restart("restart")
+    }
+
+    fn switch_cri(&self, off: bool) -> Result<()> {
+        const ON: &str = "disabled_plugins = [\n";
+        const OFF: &str = "disabled_plugins = [\n  \"io.containerd.grpc.v1.cri\",\n";
+        let config = self.dir.join("containerd.toml");
+        let text = fs::read_to_string(&config)?;
+        let (from, to) = if off { (ON, OFF) } else { (OFF, ON) };
+        ensure!(text.contains(from), "{} has no {from:?}", config.display());
+        Ok(fs::write(&config, text.replacen(from, to, 1))?)
+    }
+
+    fn restart(&mut self, command: &str) -> Result<u32> {
         let commands = self.commands.as_mut().context("the node is down")?;
-        writeln!(commands, "restart")?;
+        writeln!(commands, "{command}")?;
         match self.reply()? {
             Message::Restarted { containerd_pid } => {
                 self.containerd_pid = containerd_pid;

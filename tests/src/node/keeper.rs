@@ -118,6 +118,11 @@ fn serve(dir: &Path, cgroup: &str, tools: &Tools, mut containerd: Daemon) -> Res
                 containerd.wait_for_cri()?;
                 say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
             }
+            Ok(command) if command == "restart without CRI" => {
+                containerd.end()?;
+                containerd = Daemon::start(dir, tools)?;
+                say(&Message::Restarted { containerd_pid: containerd.child.id() })?;
+            }
             Ok(command) if command == "kill" => {
                 containerd.kill()?;
                 say(&Message::Killed)?;

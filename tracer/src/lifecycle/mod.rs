@@ -187,9 +187,13 @@ impl Lifecycle {
     /// Takes one record; what it changed goes to `updates`.
     pub fn feed(&mut self, record: &Record, updates: &mut Vec<Update>) {
         self.advance(record.at, updates);
-        let role = || self.processes.get(record.tgid).map(|process| process.role);
-        let runtime = matches!(record.event, Event::Syscall(_) | Event::Exit(_)) && role() == Some(Role::Runtime);
-        self.health.record(record, runtime);
+        let about = match &record.event {
+            Event::Syscall(_) | Event::Exit(_) => Some(record.tgid),
+            Event::Signal { target, .. } => Some(*target),
+            _ => None,
+        };
+        let role = about.and_then(|pid| self.processes.get(pid)).map(|process| process.role);
+        self.health.record(record, role == Some(Role::Runtime));
         self.sign(record);
         self.settle_touched(updates);
         self.tell(updates);

@@ -11,8 +11,8 @@ mod told;
 use std::collections::BTreeMap;
 
 use self::pace::Pace;
-use self::polls::Polls;
-use self::process::Process;
+use self::polls::{Polls, View};
+use self::process::{Process, Signal};
 use self::refused::Refused;
 use self::sizes::Sizes;
 use self::told::Told;
@@ -172,7 +172,7 @@ impl Health {
         self.sizes.answer(&answer);
     }
 
-    /// Takes a record; of a `runtime` process where that is one's.
+    /// Takes a record; what it is about is a `runtime` process.
     pub(super) fn record(&mut self, record: &Record, runtime: bool) {
         let at = record.at;
         match &record.event {
@@ -181,8 +181,10 @@ impl Health {
                 count.into_iter().for_each(|count| self.sizes.mounts(at, count));
             }
             Event::Syscall(syscall) if runtime => self.pace.syscall(at, syscall),
-            Event::Signal { target, signal, code, result: 0, comm } => {
-                self.process.signal(at, *target, *signal, *code, (record.tgid, comm));
+            Event::Signal { target, signal, code, result, comm } if runtime => {
+                let (target, signal, code) = (*target, *signal, *code);
+                let sent = Signal { target, signal, code, delivered: *result == 0, comm };
+                self.process.signal(at, record.tgid, &sent);
             }
             Event::Oom { victim, .. } => self.process.oom(*victim),
             Event::Exit(exit) if runtime => self.ended(at, record.tgid, exit),
@@ -208,7 +210,8 @@ impl Health {
         }
         self.looked = now.0 / SECOND;
         let others = || others(&self.calls, now, pod);
-        self.polls.look(now, began, &self.calls, &others, &mut self.told);
+        let view = View { now, began, calls: &self.calls, stopped: self.process.stopped(), others: &others };
+        self.polls.look(&view, &mut self.told);
         self.pace.look(now, self.polls.are_slow(), &mut self.told);
         self.refused.look(now, &mut self.told);
         self.sizes.look(now, &mut self.told);

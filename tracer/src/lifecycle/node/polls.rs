@@ -47,14 +47,22 @@ struct Slow {
 }
 
 /// How it is now.
-#[derive(Debug)]
-struct Now {
-    /// Polls that are open.
-    open: usize,
-    /// Since when a method is not answered, and which.
-    oldest: Option<(MonotonicNs, String)>,
-    /// An answer that came late: of what, its begin, how long it took.
-    late: Option<(&'static str, MonotonicNs, u64)>,
+pub(super) struct View<'a> {
+    pub(super) now: MonotonicNs,
+    /// The first record.
+    pub(super) began: MonotonicNs,
+    pub(super) calls: &'a BTreeMap<CallKey, Open>,
+    /// Since when the runtime's process is stopped, and by what.
+    pub(super) stopped: Option<(MonotonicNs, &'a str)>,
+    /// Calls that are open and no polls, in words.
+    pub(super) others: &'a dyn Fn() -> Vec<String>,
+}
+
+impl View<'_> {
+    /// The polls that are open, with their method.
+    fn open(&self) -> impl Iterator<Item = (&'static str, &Open)> {
+        self.calls.values().filter(|open| !open.answered).filter_map(|open| Some((polled(&open.method)?, open)))
+    }
 }
 
 /// The polls.
@@ -116,30 +124,19 @@ impl Polls {
         }
     }
 
-    pub(super) fn look(
-        &mut self,
-        now: MonotonicNs,
-        began: MonotonicNs,
-        calls: &BTreeMap<CallKey, Open>,
-        others: &dyn Fn() -> Vec<String>,
-        told: &mut Told,
-    ) {
-        self.begun.retain(|second, _| (second + 60) * SECOND > now.0);
-        let open: Vec<&Open> = calls.values().filter(|open| !open.answered && polled(&open.method).is_some()).collect();
-        // Of a method the time counts over several tries, as long as one is open.
-        let since = |open: &&Open| {
-            let unanswered = polled(&open.method).and_then(|method| self.unanswered.get(method));
-            unanswered.map_or(open.at, |unanswered| unanswered.since.min(open.at))
-        };
-        let oldest = open.iter().map(|open| (since(open), open.method.clone())).min();
-        let oldest = oldest.filter(|(since, _)| now.since(*since) >= SLOW_NS);
+    pub(super) fn look(&mut self, view: &View<'_>, told: &mut Told) {
+        let now = view.now;
+        if view.stopped.is_none() {
+            self.begun.retain(|second, _| (second + 60) * SECOND > now.0);
+        }
+        let oldest = self.oldest(view);
         let late = self.late.take();
-        let Some(slow) = &mut self.slow else {
+        let Some(slow) = self.slow else {
             let since = oldest.iter().map(|(since, _)| *since).chain(late.map(|(_, began, _)| began)).min();
             if let Some(since) = since {
                 self.longest = late.map_or(0, |(_, _, took)| took);
                 self.slow = Some(Slow { since, again: next(now.since(since)) });
-                self.tell(now, began, Now { open: open.len(), oldest, late }, others, told);
+                self.tell(view, oldest, late, told);
             }
             return;
         };
@@ -147,39 +144,52 @@ impl Polls {
         // What was given up is asked for again, or by nobody.
         let given_up =
             |(_, it): &(&&str, &Unanswered)| now.since(it.since) >= SLOW_NS && now.since(it.last) <= MINUTE_NS;
-        let given_up =
-            self.unanswered.iter().filter(given_up).map(|(method, it)| (it.since, (*method).to_owned())).min();
-        let oldest = oldest.or(given_up);
+        let given_up = self.unanswered.iter().filter(given_up).map(|(method, it)| (it.since, unanswered(method)));
+        let oldest = oldest.or_else(|| given_up.min());
         let quick = self.answered.filter(|(_, at, took)| *at > slow.since && *took < SLOW_NS);
         let begun = self.begun.last_key_value().map_or(0, |(second, _)| second * SECOND);
         let last = self.answered.map_or(begun, |(_, at, _)| at.0.max(begun));
-        let idle = open.is_empty() && now.since(MonotonicNs(last)) >= MINUTE_NS;
+        let idle = view.open().next().is_none() && now.since(MonotonicNs(last)) >= MINUTE_NS;
         if oldest.is_none() && late.is_none() && (quick.is_some() || idle) {
             let why = quick.map(|(method, _, took)| format!("{method} is answered within {}", millis(took)));
             let why = why.unwrap_or_else(|| "nobody asks any more".to_owned());
             let longest = match self.longest {
-                0 => String::new(),
+                ..SLOW_NS => String::new(),
                 longest => format!("; the slowest answer took {}", seconds(longest)),
             };
             told.end(REASON, now, format!("{why}, after {}{longest}", seconds(lasts)));
             self.slow = None;
         } else if lasts >= slow.again {
-            slow.again = next(lasts);
-            self.tell(now, began, Now { open: open.len(), oldest, late }, others, told);
+            self.slow = Some(Slow { again: next(lasts), ..slow });
+            self.tell(view, oldest, late, told);
         }
+    }
+
+    /// Since when lists are not answered, where that is long, and why that is known.
+    fn oldest(&self, view: &View<'_>) -> Option<(MonotonicNs, String)> {
+        // Of a method the time counts over several tries, as long as one is open.
+        let open = view.open().map(|(method, open)| {
+            let since = self.unanswered.get(method).map_or(open.at, |it| it.since.min(open.at));
+            (since, unanswered(method))
+        });
+        // A call that nobody reads is not seen: it is known only that there were some each minute before.
+        let stopped = view
+            .stopped
+            .filter(|_| !self.begun.is_empty())
+            .map(|(at, by)| (at, format!("the runtime is stopped by {by}, and reads no call,")));
+        open.chain(stopped).min().filter(|(since, _)| view.now.since(*since) >= SLOW_NS)
     }
 
     fn tell(
         &self,
-        now: MonotonicNs,
-        began: MonotonicNs,
-        Now { open, oldest, late }: Now,
-        others: &dyn Fn() -> Vec<String>,
+        view: &View<'_>,
+        oldest: Option<(MonotonicNs, String)>,
+        late: Option<(&'static str, MonotonicNs, u64)>,
         told: &mut Told,
     ) {
-        let Some(slow) = &self.slow else { return };
+        let (Some(slow), now) = (self.slow, view.now) else { return };
         let what = match (&oldest, late.or(self.answered)) {
-            (Some((since, method)), _) => format!("{method} is not answered for {}", seconds(now.since(*since))),
+            (Some((since, what)), _) => format!("{what} for {}", seconds(now.since(*since))),
             (None, Some((method, _, took))) => format!("{method} took {}", seconds(took)),
             (None, None) => "lists are slow".to_owned(),
         };
@@ -188,14 +198,14 @@ impl Polls {
             true => "that is past the 3 min after which kubelet's PLEG is unhealthy",
             false => "kubelet's PLEG is unhealthy after 3 min of that",
         };
-        let mut evidence = vec![self.rate(now, began, open)];
+        let mut evidence: Vec<String> = view.stopped.is_none().then(|| self.rate(view)).into_iter().collect();
         evidence.extend(self.answered.map(|(method, at, took)| {
             format!("the last answer, {} ago, to {method}, took {}", seconds(now.since(at)), millis(took))
         }));
-        if self.longest > 0 {
+        if self.longest >= SLOW_NS {
             evidence.push(format!("the slowest answer since then took {}", seconds(self.longest)));
         }
-        let others = others();
+        let others = (view.others)();
         match others.is_empty() {
             true => evidence.push("no other call is open".to_owned()),
             false => evidence.extend(others),
@@ -205,13 +215,18 @@ impl Polls {
     }
 
     /// How often such calls come, and how many are open.
-    fn rate(&self, now: MonotonicNs, began: MonotonicNs, open: usize) -> String {
-        let watched = now.since(began).clamp(SECOND, MINUTE_NS);
+    fn rate(&self, view: &View<'_>) -> String {
+        let watched = view.now.since(view.began).clamp(SECOND, MINUTE_NS);
         let begun: u64 = self.begun.values().sum();
         let tenths = (begun * 10 * SECOND).div_ceil(watched);
         let (whole, tenth) = (tenths / 10, tenths % 10);
+        let open = view.open().count();
         format!("{whole}.{tenth} polls a second in the last {}, {open} of them open", seconds(watched))
     }
+}
+
+fn unanswered(method: &str) -> String {
+    format!("{method} is not answered")
 }
 
 fn polled(method: &str) -> Option<&'static str> {

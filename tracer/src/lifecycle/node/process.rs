@@ -13,15 +13,25 @@ const REASON: &str = "runtime_restarted";
 const ASKED_NS: u64 = 90 * SECOND;
 /// HUP, INT, QUIT, ILL, TRAP, ABRT, BUS, FPE, KILL, SEGV, TERM: what ends a process that does not care, or crashed.
 const ENDING: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 15];
-/// Processes that were sent one.
-const MAX_SIGNALS: usize = 64;
-
 /// A signal that was sent.
 #[derive(Clone, Debug)]
 struct Sent {
     at: MonotonicNs,
     signal: u32,
+    /// `signal 9, which bash (pid 4711) sent`
     by: String,
+}
+
+/// What is told of a signal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signal<'a> {
+    pub(super) target: Tgid,
+    pub(super) signal: u32,
+    /// `si_code`.
+    pub(super) code: i32,
+    pub(super) delivered: bool,
+    /// Of the sender.
+    pub(super) comm: &'a str,
 }
 
 /// The runtime is not there.
@@ -35,38 +45,40 @@ struct Down {
 /// The runtime's process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    signals: BTreeMap<Tgid, Sent>,
+    sent: Option<(Tgid, Sent)>,
+    stopped: Option<Sent>,
     killed: Option<Tgid>,
     down: Option<Down>,
 }
 
 impl Process {
-    /// A signal was sent to any process.
-    pub(super) fn signal(
-        &mut self,
-        at: MonotonicNs,
-        target: Tgid,
-        signal: u32,
-        code: i32,
-        (sender, comm): (Tgid, &str),
-    ) {
+    /// A signal was sent to the runtime.
+    pub(super) fn signal(&mut self, at: MonotonicNs, sender: Tgid, sent: &Signal<'_>) {
         /// `SI_KERNEL`, and `SEGV_MAPERR` and its like: who is current then did not send it.
         const FROM_THE_KERNEL: std::ops::RangeInclusive<i32> = 1..=0x80;
-        if !ENDING.contains(&signal) || target == Tgid(0) {
-            return;
-        }
-        if self.signals.len() >= MAX_SIGNALS && !self.signals.contains_key(&target) {
-            let oldest = self.signals.iter().min_by_key(|(_, sent)| sent.at).map(|(pid, _)| *pid);
-            oldest.iter().for_each(|pid| drop(self.signals.remove(pid)));
-        }
+        const CONT: u32 = 18;
+        const STOP: u32 = 19;
+        let Signal { target, signal, code, delivered, comm } = *sent;
         let name = if comm.is_empty() { "a process" } else { comm };
         let by = match () {
             () if FROM_THE_KERNEL.contains(&code) => "the kernel".to_owned(),
-            () if sender == target => "itself".to_owned(),
-            () if sender == Tgid(0) => format!("{name}, of another pid namespace"),
+            () if sender == target => "it itself".to_owned(),
+            () if sender == Tgid(0) => format!("{name}, of another pid namespace,"),
             () => format!("{name} (pid {sender})"),
         };
-        self.signals.insert(target, Sent { at, signal, by });
+        let sent = Sent { at, signal, by: format!("signal {signal}, which {by} sent") };
+        match signal {
+            // It takes effect also where it is ignored, and who kills goes on, too.
+            CONT => self.stopped = None,
+            STOP if delivered => drop(self.stopped.get_or_insert(sent)),
+            _ if delivered && ENDING.contains(&signal) => self.sent = Some((target, sent)),
+            _ => {}
+        }
+    }
+
+    /// Since when it is stopped, and by what.
+    pub(super) fn stopped(&self) -> Option<(MonotonicNs, &str)> {
+        self.stopped.as_ref().map(|sent| (sent.at, sent.by.as_str()))
     }
 
     pub(super) fn oom(&mut self, victim: Tgid) {
@@ -82,9 +94,10 @@ impl Process {
         cut_off: impl Iterator<Item = &'a str>,
         told: &mut Told,
     ) {
-        let sent = self.signals.remove(&pid).filter(|sent| at.since(sent.at) <= ASKED_NS);
-        let sent = sent.filter(|sent| exit.signal.is_none_or(|signal| sent.signal == u32::from(signal)));
-        let by = sent.map(|sent| format!("signal {}, which {} sent", sent.signal, sent.by));
+        self.stopped = None;
+        let sent = self.sent.take().filter(|(to, sent)| *to == pid && at.since(sent.at) <= ASKED_NS);
+        let sent = sent.filter(|(_, sent)| exit.signal.is_none_or(|signal| sent.signal == u32::from(signal)));
+        let by = sent.map(|(_, sent)| sent.by);
         let oom = self.killed.take_if(|victim| *victim == pid).is_some();
         let name = if exit.comm.is_empty() { "the runtime" } else { &exit.comm };
         let how = match (oom, exit.signal, exit.status, by) {

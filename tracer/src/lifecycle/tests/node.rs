@@ -294,6 +294,28 @@ fn a_runtime_that_is_killed() {
     );
 }
 
+/// It reads no call, so that none is seen to be open.
+#[test]
+fn a_runtime_that_stands_still() {
+    let mut s = Stream::new();
+    let sent = |signal, result| Event::Signal { target: Tgid(RUNTIME), signal, code: 0, result, comm: "bash".into() };
+    polls(&mut s, 0..5);
+    s.record(5 * SECOND, 77, sent(19, 0));
+    // The kernel says that it is ignored, for nobody catches it.
+    s.record(18 * SECOND, 77, sent(18, 1));
+    polls(&mut s, 19..25);
+    check(
+        s,
+        25,
+        expect![[r#"
+            15.0 s cri_list_slow goes on since 5.0 s: the runtime is stopped by signal 19, which bash (pid 77) sent, and reads no call, for 10.0 s; kubelet's PLEG is unhealthy after 3 min of that
+              the last answer, 10.8 s ago, to ListContainers, took 5.0 ms
+              no other call is open
+            20.0 s cri_list_slow is over since 5.0 s: ListContainers is answered within 5.0 ms, after 15.0 s
+        "#]],
+    );
+}
+
 #[test]
 fn a_runtime_that_is_stopped_or_runs_out_of_memory() {
     let mut s = Stream::new();
