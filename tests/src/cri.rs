@@ -235,6 +235,29 @@ impl Cri {
         call!(self.runtime, exec_sync, request)
     }
 
+    /// `Exec`: the address of a stream into a container.
+    pub async fn exec(&mut self, id: &str, command: &[&str]) -> Call<String> {
+        let request = v1::ExecRequest {
+            container_id: id.to_owned(),
+            cmd: command.iter().map(|&word| word.to_owned()).collect(),
+            stdout: true,
+            ..Default::default()
+        };
+        call!(self.runtime, exec, request).map(|reply| reply.url)
+    }
+
+    /// `Attach`: the address of a stream to a container's output.
+    pub async fn attach(&mut self, id: &str) -> Call<String> {
+        let request = v1::AttachRequest { container_id: id.to_owned(), stdout: true, ..Default::default() };
+        call!(self.runtime, attach, request).map(|reply| reply.url)
+    }
+
+    /// `PortForward`: the address of a stream to a pod's port.
+    pub async fn port_forward(&mut self, sandbox: &str, port: i32) -> Call<String> {
+        let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port: vec![port] };
+        call!(self.runtime, port_forward, request).map(|reply| reply.url)
+    }
+
     /// `PullImage`, with the registry's credentials when there are any.
     pub async fn pull_image(&mut self, image: &str, auth: Option<v1::AuthConfig>) -> Call<v1::PullImageResponse> {
         let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
@@ -268,6 +291,14 @@ impl Cri {
         let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
         let (reply, _) = call!(self.images, image_status, request).ok("ImageStatus")?;
         Ok(reply.image.is_some())
+    }
+
+    /// The id of an image that the runtime has, as kubelet gives it to CreateContainer.
+    pub async fn image_id(&mut self, image: &str) -> Result<String> {
+        let image = v1::ImageSpec { image: image.to_owned(), ..Default::default() };
+        let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+        let (reply, _) = call!(self.images, image_status, request).ok("ImageStatus")?;
+        Ok(reply.image.context("the runtime does not have the image")?.id)
     }
 
     /// Does what kubelet does to start a pod: its cgroup, the sandbox, then one container after

@@ -1,4 +1,4 @@
-//! Starts that fail for real: podlapse says at which stage and why, also from the kernel's signs alone.
+//! Starts and lives that fail for real: podlapse says at which stage and why, also from the kernel's signs alone.
 //! `cargo xtask cases` has those, too, that need a node of their own.
 
 use anyhow::{Result, ensure};

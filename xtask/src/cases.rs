@@ -1,4 +1,4 @@
-//! `cargo xtask cases`: starts that fail for real, and what podlapse says of each.
+//! `cargo xtask cases`: starts and lives that fail for real, and what podlapse says of each.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Starts that fail for real, and what podlapse says of each: a table, a line a verdict.
+//! Starts and lives that fail for real, and what podlapse says of each: a table, a line a verdict.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Parser;
 use podlapse_tests::cases;
 
-/// Make starts fail on real nodes, and compare podlapse's verdicts with the right ones
+/// Make starts and pods that run fail on real nodes, and compare podlapse's verdicts with the right ones
 #[derive(Debug, Parser)]
 struct Args {
     /// Cases; all where there are none

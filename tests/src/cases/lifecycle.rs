@@ -1,24 +1,27 @@
-//! Lives that go wrong after the start, and starts that only look as if they failed.
+//! Starts that are tried again, and those that only look as if they failed.
 
 use anyhow::{Result, ensure};
 use k8s_cri::v1::NamespaceMode;
 
 use super::stand::Stand;
-use super::{Case, fails, not_yet, works};
+use super::{Case, fails, goes_on, works};
 use crate::cri::{Container, Pod};
+use crate::image::BUSYBOX_IMAGE;
 
 pub(super) const CASES: &[Case] = &[
     fails("five-attempts", &[("container.start.oci.create.lookpath", "entrypoint_not_found"); 5], |on| {
         Box::pin(attempts(on))
     }),
-    not_yet("shim-killed-running", "a shim dies while its containers run", |on| Box::pin(shim_killed(on))),
-    not_yet("stop-ignored", "SIGTERM is ignored until SIGKILL", |on| Box::pin(stop_ignored(on))),
-    works("crash-loop", |on| Box::pin(crash_loop(on))),
     works("host-network", |on| Box::pin(host_network(on))),
-    works("restart", |on| Box::pin(restart(on))),
     works("init-container", |on| Box::pin(kinds(on))),
     works("shared-pids", |on| Box::pin(shared_pids(on))),
     works("exec-probe", |on| Box::pin(probe(on))),
+    works("exec-probe-storm", |on| Box::pin(probe_storm(on))),
+    works("image-by-digest", |on| Box::pin(by_digest(on))),
+    fails("network-fails-twice", &[("sandbox.cni.fails-twice", "cni_failed")], |on| {
+        Box::pin(on.no_sandbox("fails-twice"))
+    }),
+    goes_on("never-started", |on| Box::pin(never_started(on))),
     works("other-clients", |on| Box::pin(other_clients(on))),
 ];
 
@@ -33,46 +36,12 @@ async fn attempts(on: &mut Stand) -> Result<Pod> {
     Ok(pod)
 }
 
-/// A container that ends with an error each time: each start is a good one.
-async fn crash_loop(on: &mut Stand) -> Result<Pod> {
-    let (pod, started) = on.runs("", &[]).await?;
-    for attempt in 0..5 {
-        let app = Container { attempt, ..Container::new("app").command(&["/bin/sh", "-c", "sleep 0.3; exit 7"]) };
-        let app = on.cri.start_container_in(&pod, &started.id, &app).await?;
-        ensure!(on.cri.ended(&app.id).await? == 7, "the app does not fail");
-    }
-    Ok(pod)
-}
-
-async fn shim_killed(on: &mut Stand) -> Result<Pod> {
-    let (pod, started) = on.runs("", &[Container::new("app")]).await?;
-    // The start is to have settled.
-    tokio::time::sleep(super::SETTLE).await;
-    super::runtime::kill_shim(&started.id)?;
-    Ok(pod)
-}
-
-async fn stop_ignored(on: &mut Stand) -> Result<Pod> {
-    let deaf = Container::new("app").command(&["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"]);
-    let (pod, started) = on.runs("", &[deaf]).await?;
-    tokio::time::sleep(super::SETTLE).await;
-    on.cri.stop_container(&started.containers[0].id, 1).await.ok("StopContainer")?;
-    Ok(pod)
-}
-
 /// No network namespace is made, and no plugin runs.
 async fn host_network(on: &mut Stand) -> Result<Pod> {
     let mut pod = on.pod("")?;
     pod.host_network = true;
     pod.pid_mode = NamespaceMode::Node;
     on.cri.start_pod(&pod, &[Container::new("app")]).await?;
-    Ok(pod)
-}
-
-async fn restart(on: &mut Stand) -> Result<Pod> {
-    let app = Container::new("app");
-    let (pod, started) = on.runs("", std::slice::from_ref(&app)).await?;
-    on.cri.restart_container(&pod, &started.id, &app, &started.containers[0]).await?;
     Ok(pod)
 }
 
@@ -96,6 +65,35 @@ async fn probe(on: &mut Stand) -> Result<Pod> {
         // The last one fails as a call.
         let _ = on.cri.exec_sync(&started.containers[0].id, &command, 5).await;
     }
+    Ok(pod)
+}
+
+/// More of them at once than the container has other calls.
+async fn probe_storm(on: &mut Stand) -> Result<Pod> {
+    let (pod, started) = on.runs("", &[Container::new("app")]).await?;
+    let mut probes = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let (mut cri, id) = (on.cri.clone(), started.containers[0].id.clone());
+        let command = if number % 2 == 0 { "/bin/true" } else { "/bin/false" };
+        probes.spawn(async move { cri.exec_sync(&id, &[command], 30).await.ok("ExecSync").map(drop) });
+    }
+    while let Some(probe) = probes.join_next().await {
+        probe??;
+    }
+    Ok(pod)
+}
+
+/// As kubelet names an image that it has.
+async fn by_digest(on: &mut Stand) -> Result<Pod> {
+    let image = on.cri.image_id(BUSYBOX_IMAGE).await?;
+    ensure!(image.starts_with("sha256:"), "the id of {BUSYBOX_IMAGE} is no digest: {image}");
+    Ok(on.runs("", &[Container { image, ..Container::new("app") }]).await?.0)
+}
+
+/// A container is created, and its start never asked for: nothing failed, and nothing is over.
+async fn never_started(on: &mut Stand) -> Result<Pod> {
+    let (pod, started) = on.runs("", &[]).await?;
+    on.cri.create_container(&started.id, &pod, &Container::new("app")).await.ok("CreateContainer")?;
     Ok(pod)
 }
 

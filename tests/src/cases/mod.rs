@@ -1,4 +1,4 @@
-//! Starts that fail for real, on a real node, each with the verdict that is right.
+//! Starts and lives that fail for real, on a real node, each with the verdict that is right.
 //!
 //! A case is data and a function that makes it happen; a file a family. A new one is an entry there, and where it needs
 //! something of its node, a line in `stand.rs`.
@@ -13,8 +13,9 @@ use serde_json::Value;
 use crate::cri::Pod;
 use crate::tools::Containerd;
 
-mod blank;
 mod image;
+mod judge;
+mod life;
 mod lifecycle;
 mod network;
 mod oci;
@@ -23,6 +24,7 @@ mod registry;
 mod runtime;
 mod stand;
 
+use judge::Judged;
 use stand::Stand;
 
 /// How long podlapse may take to see the last start settle.
@@ -37,11 +39,15 @@ pub struct Case {
     expected: Expected,
     /// The same where containerd 2 says it another way.
     newer: Option<Expected>,
+    /// Stage and reason of what goes wrong after the start, sorted.
+    life: &'static [Right],
     /// It breaks its node, or takes long.
     pub own_node: bool,
     make: Make,
 }
 
+/// Stage and reason of a verdict.
+type Right = (&'static str, &'static str);
 type Make = for<'a> fn(&'a mut Stand) -> Made<'a>;
 /// The pod whose traces are judged.
 type Made<'a> = Pin<Box<dyn Future<Output = Result<Pod>> + 'a>>;
@@ -50,23 +56,37 @@ type Made<'a> = Pin<Box<dyn Future<Output = Result<Pod>> + 'a>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// The verdicts, stage and reason, in the order of the starts.
-    Verdicts(&'static [(&'static str, &'static str)]),
-    /// Nothing failed.
+    Verdicts(&'static [Right]),
+    /// They are complete: none failed.
     Nothing,
-    /// It failed after its start, which podlapse does not follow yet: nothing wrong is said.
-    NotYet(&'static str),
+    /// It goes on.
+    InProgress,
 }
 
-const fn fails(name: &'static str, verdicts: &'static [(&'static str, &'static str)], make: Make) -> Case {
-    Case { name, expected: Expected::Verdicts(verdicts), newer: None, own_node: false, make }
+const fn case(name: &'static str, expected: Expected, make: Make) -> Case {
+    Case { name, expected, newer: None, life: &[], own_node: false, make }
+}
+
+const fn fails(name: &'static str, verdicts: &'static [Right], make: Make) -> Case {
+    case(name, Expected::Verdicts(verdicts), make)
 }
 
 const fn works(name: &'static str, make: Make) -> Case {
-    Case { name, expected: Expected::Nothing, newer: None, own_node: false, make }
+    case(name, Expected::Nothing, make)
 }
 
-const fn not_yet(name: &'static str, what: &'static str, make: Make) -> Case {
-    Case { name, expected: Expected::NotYet(what), newer: None, own_node: false, make }
+const fn goes_on(name: &'static str, make: Make) -> Case {
+    case(name, Expected::InProgress, make)
+}
+
+/// The starts are good ones; what is wrong comes after them.
+const fn lives(name: &'static str, life: &'static [Right], make: Make) -> Case {
+    then(works(name, make), life)
+}
+
+/// And that goes wrong after the start.
+const fn then(case: Case, life: &'static [Right]) -> Case {
+    Case { life, ..case }
 }
 
 /// On a node of its own.
@@ -75,13 +95,15 @@ const fn alone(case: Case) -> Case {
 }
 
 /// And another verdict with containerd 2.
-const fn newer(case: Case, verdicts: &'static [(&'static str, &'static str)]) -> Case {
+const fn newer(case: Case, verdicts: &'static [Right]) -> Case {
     Case { newer: Some(Expected::Verdicts(verdicts)), ..case }
 }
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [network::CASES, image::CASES, oci::CASES, process::CASES, runtime::CASES, lifecycle::CASES].into_iter().flatten()
+    let families =
+        [network::CASES, image::CASES, oci::CASES, process::CASES, runtime::CASES, life::CASES, lifecycle::CASES];
+    families.into_iter().flatten()
 }
 
 /// The cases of these names; all where there are none.
@@ -110,9 +132,9 @@ pub struct Row {
     pub case: &'static Case,
     /// What podlapse was to say.
     pub expected: Expected,
-    /// What podlapse said.
+    /// What podlapse said, of the starts and then of what came after them.
     pub found: Vec<Found>,
-    /// The stages that it says when every text is blank.
+    /// What it says when every text is blank.
     pub blanked: Vec<Found>,
     /// The traces of its pod, in the order of the starts.
     pub traces: Vec<Value>,
@@ -129,38 +151,40 @@ pub struct Found {
     pub reason: String,
     /// How sure.
     pub confidence: String,
-    /// From the start's first sign to the one that decided.
+    /// From the start's first sign to the one that decided; after a start, from the event to when it was known.
     pub after: Duration,
 }
 
 impl Row {
+    /// Stage and reason of all that is right.
+    fn right(&self) -> impl Iterator<Item = Right> {
+        let starts = match self.expected {
+            Expected::Verdicts(right) => right,
+            Expected::Nothing | Expected::InProgress => &[],
+        };
+        starts.iter().chain(self.case.life).copied()
+    }
+
     /// Whether all is as expected.
     pub fn ok(&self) -> bool {
-        let found = |found: &[Found]| found.iter().map(|it| (it.stage.clone(), it.reason.clone())).collect::<Vec<_>>();
-        let right = match self.expected {
-            Expected::Verdicts(right) => {
-                right.iter().map(|(stage, reason)| ((*stage).into(), (*reason).into())).collect()
-            }
-            Expected::Nothing | Expected::NotYet(_) => Vec::new(),
-        };
-        self.wrong.is_none() && found(&self.found) == right
+        let found = self.found.iter().map(|it| format!("{} {}", it.stage, it.reason));
+        self.wrong.is_none() && found.eq(self.right().map(|(stage, reason)| format!("{stage} {reason}")))
     }
 
     /// Whether each stage is right with every text blank; None where no verdict is expected.
     fn right_when_blank(&self) -> Option<bool> {
-        let Expected::Verdicts(right) = self.expected else { return None };
-        Some(right.iter().map(|(stage, _)| *stage).eq(self.blanked.iter().map(|found| &*found.stage)))
+        self.right().next()?;
+        Some(self.right().map(|(stage, _)| stage).eq(self.blanked.iter().map(|found| &*found.stage)))
     }
 }
 
 impl fmt::Display for Row {
     /// One line a verdict: case, expected, found, confidence, time, ok.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let right: Vec<String> = match self.expected {
-            Expected::Verdicts(right) => right.iter().map(|(stage, reason)| format!("{stage} {reason}")).collect(),
-            Expected::Nothing => vec!["no verdict".into()],
-            Expected::NotYet(what) => vec![format!("not yet: {what}")],
-        };
+        let mut right: Vec<String> = self.right().map(|(stage, reason)| format!("{stage} {reason}")).collect();
+        if right.is_empty() {
+            right.push("no verdict".into());
+        }
         let ok = if self.ok() { "ok" } else { "WRONG" };
         for line in 0..right.len().max(self.found.len()).max(1) {
             let name = if line == 0 { self.case.name } else { "" };
@@ -205,11 +229,11 @@ async fn on_one_node(cases: &[&'static Case], kind: &Kind) -> Result<Vec<Row>> {
         made.push((*case, pod.with_context(|| format!("case {} did not happen", case.name))));
     }
     tokio::time::sleep(SETTLE).await;
-    let (traces, blanked) = stand.stop()?;
-    Ok(made.into_iter().map(|(case, pod)| row(case, kind, pod, &traces, &blanked)).collect())
+    let (traces, judged, blanked) = stand.stop()?;
+    Ok(made.into_iter().map(|(case, pod)| row(case, kind, pod, &traces, [&judged, &blanked])).collect())
 }
 
-fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], blanked: &[(String, Found)]) -> Row {
+fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], [judged, blanked]: [&Judged; 2]) -> Row {
     let expected = case.newer.filter(|_| kind.containerd == Containerd::V21).unwrap_or(case.expected);
     let (uid, mut wrong) = match &pod {
         Ok(pod) => (pod.uid.as_str(), None),
@@ -219,10 +243,14 @@ fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], bla
     if own.is_empty() {
         wrong = wrong.or_else(|| Some("podlapse saw no start of its pod".into()));
     }
-    let complete = own.iter().all(|trace| trace["outcome"] == "complete");
-    if expected == Expected::Nothing && !complete {
+    let outcome = match expected {
+        Expected::Verdicts(_) => None,
+        Expected::Nothing => Some("complete"),
+        Expected::InProgress => Some("in_progress"),
+    };
+    if let Some(outcome) = outcome.filter(|outcome| own.iter().any(|trace| trace["outcome"] != *outcome)) {
         let outcomes: Vec<_> = own.iter().map(|trace| &trace["outcome"]).collect();
-        wrong = wrong.or_else(|| Some(format!("not every start is complete: {outcomes:?}")));
+        wrong = wrong.or_else(|| Some(format!("not every start is {outcome}: {outcomes:?}")));
     }
     // What only follows from another start says so.
     let alone = |trace: &&&Value| {
@@ -240,8 +268,10 @@ fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], bla
             wrong = wrong.or_else(|| Some(format!("start {at} does not know those before it: {known:?}")));
         }
     }
-    let found = own.iter().filter_map(|trace| found(trace)).collect();
-    let blanked = blanked.iter().filter(|(of, _)| of == uid).map(|(_, found)| found.clone()).collect();
+    let mut found: Vec<Found> = own.iter().filter_map(|trace| found(trace)).collect();
+    found.extend(judged.of(uid).1);
+    let (starts, life) = blanked.of(uid);
+    let blanked = starts.into_iter().chain(life).collect();
     let traces = own.into_iter().cloned().collect();
     Row { case, expected, found, blanked, traces, wrong }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::stand::Stand;
-use super::{Case, alone, fails, newer};
+use super::{Case, alone, fails, newer, then};
 use crate::cri::{Container, Pod};
 use crate::node::enter::find_process;
 
@@ -17,11 +17,17 @@ pub(super) const CASES: &[Case] = &[
         Box::pin(twice(on))
     }),
     fails("deadline-and-retries", &[("sandbox.cni.sleeps", "client_deadline"); 3], |on| Box::pin(retries(on))),
-    newer(
-        fails("pause-died", &[("container.create", "sandbox_exited")], |on| Box::pin(pause_died(on))),
-        &[("container.start", "sandbox_exited")],
+    then(
+        newer(
+            fails("pause-died", &[("container.create", "sandbox_exited")], |on| Box::pin(pause_died(on))),
+            &[("container.start", "sandbox_exited")],
+        ),
+        &[("sandbox.run", "sandbox_exited")],
     ),
-    fails("shim-killed-in-create", &[("container.start.oci.create", "shim_died")], |on| Box::pin(shim_killed(on))),
+    then(
+        fails("shim-killed-in-create", &[("container.start.oci.create", "shim_died")], |on| Box::pin(shim_killed(on))),
+        &[("sandbox.run", "sandbox_exited"), ("sandbox.run", "shim_died")],
+    ),
     alone(fails("containerd-killed-in-create", &[("container.start.oci.create.hooks", "runtime_restarted")], |on| {
         Box::pin(containerd_killed(on, false))
     })),
@@ -60,7 +66,7 @@ async fn retries(on: &mut Stand) -> Result<Pod> {
 async fn pause_died(on: &mut Stand) -> Result<Pod> {
     let (pod, started) = on.runs("", &[]).await?;
     kill(started.pid, Signal::KILL)?;
-    until("pause does not end", || !Path::new(&format!("/proc/{}", started.pid)).exists()).await?;
+    gone(started.pid).await?;
     // containerd has to hear of it.
     let deadline = Instant::now() + Duration::from_secs(10);
     while on
@@ -126,7 +132,12 @@ pub(super) fn kill_shim(sandbox: &str) -> Result<()> {
     kill(find_process(is).context("the shim does not run")?, Signal::KILL)
 }
 
-fn kill(pid: u32, signal: Signal) -> Result<()> {
+/// Waits until a process is gone.
+pub(super) async fn gone(pid: u32) -> Result<()> {
+    until("a process does not end", || !Path::new(&format!("/proc/{pid}")).exists()).await
+}
+
+pub(super) fn kill(pid: u32, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).context("no pid")?;
     Ok(kill_process(pid, signal)?)
 }

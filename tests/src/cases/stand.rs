@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Kind;
-use super::blank::{self, Verdicts};
+use super::judge::{self, Judged};
 use crate::cri::{Container, Pod, StartedPod};
 use crate::podlapse::{self, Running};
 use crate::tools::{Containerd, Tools};
@@ -29,14 +29,28 @@ const NETWORKS: &[(&str, &str)] = &[
     ("chats", r#"{ "type": "chats" }"#),
     ("crashes", r#"{ "type": "crashes" }"#),
     ("fails", r#"{ "type": "fails" }"#),
+    ("fails-twice", r#"{ "type": "fails-twice" }"#),
+    ("sticks", r#"{ "type": "sticks" }"#),
 ];
 
-/// What those plugins do when they are to add a pod.
+/// What those plugins do when they are to add a pod; they do nothing when they are to take it away.
 const PLUGINS: &[(&str, &str)] = &[
     ("sleeps", "exec sleep 1000"),
     ("chats", "echo network is up"),
     ("crashes", "kill -KILL $$"),
     ("fails", r#"echo '{ "cniVersion": "0.4.0", "code": 100, "msg": "no such tenant" }'; exit 1"#),
+];
+
+/// And these when they are to do either.
+const BOTH_WAYS: &[(&str, &str)] = &[
+    ("fails-twice", r#"echo '{ "cniVersion": "0.4.0", "code": 100, "msg": "no such tenant" }'; exit 1"#),
+    (
+        "sticks",
+        r#"if [ "$CNI_COMMAND" = ADD ]; then
+           echo '{ "cniVersion": "0.4.0", "interfaces": [{ "name": "eth0", "sandbox": "'"$CNI_NETNS"'" }],
+                   "ips": [{ "version": "4", "interface": 0, "address": "10.90.0.7/24" }] }'
+           else echo '{ "cniVersion": "0.4.0", "code": 100, "msg": "no such device" }'; exit 1; fi"#,
+    ),
 ];
 
 /// Handlers whose containers have an OCI hook, and what it does.
@@ -86,16 +100,16 @@ impl Stand {
         Ok(stand)
     }
 
-    /// The traces of all starts, and the verdicts without a text.
-    pub(super) fn stop(self) -> Result<(Vec<Value>, Verdicts)> {
+    /// The traces of all starts, and the verdicts with the texts of replies and without.
+    pub(super) fn stop(self) -> Result<(Vec<Value>, Judged, Judged)> {
         self.podlapse.interrupt()?;
         let mut traces = self.podlapse.traces()?;
         traces.sort_by_key(|trace| {
             trace["start"]["monotonic_ns"].as_str().and_then(|text| text.parse::<u64>().ok()).unwrap_or_default()
         });
-        let blanked = blank::verdicts(&self.recording)?;
+        let (judged, blanked) = (judge::judge(&self.recording, true)?, judge::judge(&self.recording, false)?);
         self.node.stop()?;
-        Ok((traces, blanked))
+        Ok((traces, judged, blanked))
     }
 
     /// Another pod, with its cgroup.
@@ -197,6 +211,9 @@ fn prepare(node: &mut Node, tools: &Tools, kind: &Kind) -> Result<()> {
     }
     for (name, add) in PLUGINS {
         script(&plugins.join(name), &format!("[ \"$CNI_COMMAND\" = ADD ] || exit 0\ncat >/dev/null\n{add}"))?;
+    }
+    for (name, does) in BOTH_WAYS {
+        script(&plugins.join(name), &format!("cat >/dev/null\n{does}"))?;
     }
     let config = node.dir().join("containerd.toml");
     let (real, own) = (format!("bin_dir = {:?}", tools.cni()), format!("bin_dir = {plugins:?}"));
