@@ -10,7 +10,10 @@ pub fn sentence(event: &LifeEvent) -> String {
     match event.kind {
         LifeKind::PostStart => format!("PostStart hook {}", result(event)),
         LifeKind::Probe => probe(event),
-        LifeKind::Ready => "ready as far as it can be seen: every probe that was seen has succeeded".to_owned(),
+        LifeKind::Ready => {
+            let after = since(event, "the pod's first sign").map_or_else(String::new, |since| format!(", {since}"));
+            format!("ready as far as it can be seen{after}: every probe that was seen has succeeded")
+        }
         LifeKind::Exec => asked(event, "a stream to a command in the container"),
         LifeKind::Attach => asked(event, "a stream to the container"),
         LifeKind::PortForward => asked(event, "a stream to a port of the pod"),
@@ -18,21 +21,31 @@ pub fn sentence(event: &LifeEvent) -> String {
         LifeKind::Oom => oom(event),
         LifeKind::Signal => {
             let stop = if event.attribute("for") == Some("stop") { ", as part of the stop" } else { "" };
-            format!("{} sent{}{stop}", event.signal.map_or("a signal".into(), named), by(event.process.as_ref()))
+            let dropped =
+                if event.attribute("ignored") == Some("true") { "; dropped: it has no handler for it" } else { "" };
+            format!(
+                "{} sent{}{stop}{dropped}",
+                event.signal.map_or("a signal".into(), named),
+                by(event.process.as_ref())
+            )
         }
         LifeKind::Exit => exit(event),
         LifeKind::ShimExit => {
             let shim = who(event, "the shim");
-            format!("{shim} {}{} while the container ran: nobody reaps it any more", was(event), ended(event))
+            let left = match event.attribute("running") {
+                None | Some("1") => "what it had started ran: nobody reaps it any more".to_owned(),
+                Some(running) => format!("{running} processes that it had started ran: nobody reaps them any more"),
+            };
+            format!("{shim} {}{} while {left}", was(event), ended(event))
         }
         LifeKind::SandboxExit => {
             let pause = who(event, "the pause process");
             format!("{pause} {}{}, and nobody had asked for the pod's stop", was(event), ended(event))
         }
         LifeKind::Stop => match event.attribute("grace_s") {
-            Some("0") => asked(event, "a stop, with SIGKILL at once"),
-            Some(grace) => asked(event, &format!("a stop, with SIGKILL after {grace} s")),
-            None => asked(event, "a stop"),
+            Some("0") => asked(event, &format!("a stop, with SIGKILL at once{}", because(event))),
+            Some(grace) => asked(event, &format!("a stop, with SIGKILL after {grace} s{}", because(event))),
+            None => asked(event, &format!("a stop{}", because(event))),
         },
         LifeKind::Stopped => match (failure(event), event.attribute("killed")) {
             (Some(failure), _) => format!("the stop failed{}: {failure}", after(event)),
@@ -96,11 +109,12 @@ fn probe(event: &LifeEvent) -> String {
         Some(1) => ", after one that failed".to_owned(),
         Some(failed) => format!(", after {failed} that failed"),
     };
-    match (event.attribute("via"), event.attribute("port")) {
+    let text = match (event.attribute("via"), event.attribute("port")) {
         (Some("connect"), Some(port)) => format!("a connection to port {port} was accepted for the first time{before}"),
         (Some("connect"), None) => format!("a connection to the pod was accepted for the first time{before}"),
         _ => format!("exec probe {}{before}", result(event)),
-    }
+    };
+    since(event, "the entrypoint's exec").map_or(text.clone(), |since| format!("{text}; {since}"))
 }
 
 fn oom(event: &LifeEvent) -> String {
@@ -126,8 +140,10 @@ fn oom(event: &LifeEvent) -> String {
 
 fn exit(event: &LifeEvent) -> String {
     let mut text = format!("{}{}", ended(event), after(event));
-    if let Some(sender) = event.attribute("sender") {
-        text += &format!(", sent by {sender}");
+    match event.attribute("sender") {
+        Some(whole @ ("runtime" | "kernel")) => text += &format!(", sent by the {whole}"),
+        Some(sender) => text += &format!(", sent by {sender}"),
+        None => {}
     }
     match event.attribute("asked") {
         Some("true") => text += "; a stop had been asked for",
@@ -183,6 +199,16 @@ fn asked(event: &LifeEvent, what: &str) -> String {
         Some(client) => format!("{client} asked for {what}{refused}"),
         None => format!("{what} was asked for{refused}"),
     }
+}
+
+fn because(event: &LifeEvent) -> &'static str {
+    if event.attribute("because") == Some("poststart_failed") { ", since the PostStart hook had failed" } else { "" }
+}
+
+/// How long after something else it happened.
+fn since(event: &LifeEvent, what: &str) -> Option<String> {
+    let ns = event.attribute("after_ns")?.parse().ok()?;
+    Some(format!("{} after {what}", duration(ns)))
 }
 
 fn after(event: &LifeEvent) -> String {

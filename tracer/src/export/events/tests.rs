@@ -117,10 +117,14 @@ fn samples() -> Vec<LifeEvent> {
         ok(event(PostStart, 700).of("app").lasted(40), "ExecSync").exit(0),
         ok(event(PostStart, 701).of("app").lasted(40), "ExecSync").exit(1),
         ok(event(Probe, 900).of("app").lasted(12), "ExecSync").exit(1).has(&[("via", "exec")]),
-        ok(event(Probe, 2900).of("app").lasted(12), "ExecSync").exit(0).has(&[("via", "exec"), ("failed", "2")]),
+        ok(event(Probe, 2900).of("app").lasted(12), "ExecSync").exit(0).has(&[
+            ("via", "exec"),
+            ("failed", "2"),
+            ("after_ns", "2300000000"),
+        ]),
         event(Probe, 3000).has(&[("via", "connect"), ("port", "8080"), ("failed", "1")]),
         event(Probe, 3001).of("app").call("ExecSync", 4, Some("command timed out")).has(&[("via", "exec")]),
-        event(Ready, 3100),
+        event(Ready, 3100).has(&[("after_ns", "3100000000")]),
         ok(event(Exec, 4000).of("app"), "Exec"),
         event(Attach, 4001).of("app").call("Attach", 5, Some("container is not running")),
         ok(event(PortForward, 4002), "PortForward"),
@@ -134,11 +138,15 @@ fn samples() -> Vec<LifeEvent> {
         event(Signal, 9_002).of("app").by("bash", 99).signal(2),
         event(Signal, 60_000).of("app").by("runc", 5000).signal(15).has(&[("for", "stop")]),
         event(Exit, 9_100).of("app").signal(9).lasted(8400).has(&[("asked", "false"), ("sender", "bash (pid 99)")]),
+        event(Signal, 60_001).of("side").by("runc", 5002).signal(15).has(&[("for", "stop"), ("ignored", "true")]),
+        event(Exit, 70_100).of("side").signal(9).has(&[("asked", "true"), ("sender", "runtime")]),
         event(Exit, 60_100).of("app").exit(143).lasted(59_400).has(&[("asked", "true")]),
         event(ShimExit, 61_000).of("app").by("containerd-shim", 920).signal(9),
+        event(ShimExit, 61_001).by("containerd-shim", 920).exit(2).has(&[("running", "2")]),
         event(SandboxExit, 62_000).by("pause", 940).signal(9),
         ok(event(Stop, 60_000).of("app"), "StopContainer").has(&[("grace_s", "30")]),
         ok(event(Stop, 60_001).of("app"), "StopContainer").has(&[("grace_s", "0")]),
+        ok(event(Stop, 60_002).of("app"), "StopContainer").has(&[("grace_s", "30"), ("because", "poststart_failed")]),
         ok(event(Stopped, 90_000).of("app").lasted(30_000), "StopContainer").has(&[("killed", "true")]),
         ok(event(Stopped, 60_100).of("app").lasted(100), "StopContainer").has(&[("killed", "false")]),
         event(Stopped, 60_101).of("app").call("StopContainer", 4, Some("context deadline exceeded")),
@@ -177,10 +185,10 @@ fn every_kind_in_words() {
         post_start      PostStart hook succeeded in 40.00 ms
         post_start      PostStart hook failed after 40.00 ms: exit code 1
         probe           exec probe failed after 12.00 ms: exit code 1
-        probe           exec probe succeeded in 12.00 ms, after 2 that failed
+        probe           exec probe succeeded in 12.00 ms, after 2 that failed; 2.300 s after the entrypoint's exec
         probe           a connection to port 8080 was accepted for the first time, after one that failed
         probe           exec probe failed: DEADLINE_EXCEEDED (4): command timed out
-        ready           ready as far as it can be seen: every probe that was seen has succeeded
+        ready           ready as far as it can be seen, 3.100 s after the pod's first sign: every probe that was seen has succeeded
         exec            kubelet asked for a stream to a command in the container
         attach          kubelet asked for a stream to the container, and it failed: NOT_FOUND (5): container is not running
         port_forward    kubelet asked for a stream to a port of the pod
@@ -190,11 +198,15 @@ fn every_kind_in_words() {
         signal          SIGINT (2) sent by bash (pid 99)
         signal          SIGTERM (15) sent by runc (pid 5000), as part of the stop
         exit            ended by SIGKILL (9) after 8.400 s, sent by bash (pid 99); nobody had asked for a stop
+        signal          SIGTERM (15) sent by runc (pid 5002), as part of the stop; dropped: it has no handler for it
+        exit            ended by SIGKILL (9), sent by the runtime; a stop had been asked for
         exit            exited with 143 after 59.40 s; a stop had been asked for
-        shim_exit       containerd-shim (pid 920) was ended by SIGKILL (9) while the container ran: nobody reaps it any more
+        shim_exit       containerd-shim (pid 920) was ended by SIGKILL (9) while what it had started ran: nobody reaps it any more
+        shim_exit       containerd-shim (pid 920) exited with 2 while 2 processes that it had started ran: nobody reaps them any more
         sandbox_exit    pause (pid 940) was ended by SIGKILL (9), and nobody had asked for the pod's stop
         stop            kubelet asked for a stop, with SIGKILL after 30 s
         stop            kubelet asked for a stop, with SIGKILL at once
+        stop            kubelet asked for a stop, with SIGKILL after 30 s, since the PostStart hook had failed
         stopped         stopped after 30.00 s, killed when the grace period was over
         stopped         stopped after 100.0 ms, without being killed
         stopped         the stop failed: DEADLINE_EXCEEDED (4): context deadline exceeded
@@ -222,6 +234,7 @@ fn on_a_terminal_or_not() {
                 see: kubelet shows OOMKilled; podlapse explain oom_killed
         2026-11-30T08:15:09.001Z     +9.001 s app          oom             out of memory: the kernel kills worker (pid 4712), not the container's first process; its cgroup has no limit of its own
         2026-11-30T08:15:09.100Z     +9.100 s app          exit            ended by SIGKILL (9) after 8.400 s, sent by bash (pid 99); nobody had asked for a stop
+        2026-11-30T08:16:10.100Z     +70.10 s side         exit            ended by SIGKILL (9), sent by the runtime; a stop had been asked for
         2026-11-30T08:16:00.100Z     +60.10 s app          exit            exited with 143 after 59.40 s; a stop had been asked for
     "#]].assert_eq(&lines(&some, &timeline(100, true)));
     expect![[r#"
@@ -239,6 +252,8 @@ fn on_a_terminal_or_not() {
                 cgroup has no limit of its own
         08:15:09.100Z     +9.100 s app          exit            ended by SIGKILL (9)
                 after 8.400 s, sent by bash (pid 99); nobody had asked for a stop
+        08:16:10.100Z     +70.10 s side         exit            ended by SIGKILL (9),
+                sent by the runtime; a stop had been asked for
         08:16:00.100Z     +60.10 s app          exit            exited with 143 after
                 59.40 s; a stop had been asked for
     "#]]
