@@ -115,8 +115,12 @@ pub(crate) fn runtime(
     let sockets = descriptors(loaded, proc, &runtime)?;
     // A connection to a shim has the shim's starter for a peer, which has ended.
     let clients = sockets.iter().filter(|socket| Path::new(&socket.path) == runtime.name);
-    for peer in clients.filter_map(|socket| socket.peer).filter(|peer| !followed.contains(&peer.0)) {
-        client(loaded, peer.0);
+    let mut peers: Vec<u32> = clients.filter_map(|socket| socket.peer).map(|peer| peer.0).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    for peer in peers.into_iter().filter(|peer| *peer != std::process::id() && !followed.contains(peer)) {
+        client(loaded, peer);
+        records.push(process(proc, at, peer, Role::Other, false));
     }
     records.extend(sockets.into_iter().map(|socket| record(at, pid, Event::Socket(socket))));
     Ok((runtime, records))

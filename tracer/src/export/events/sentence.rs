@@ -39,8 +39,8 @@ pub fn sentence(event: &LifeEvent) -> String {
             format!("{shim} {}{} while {left}", was(event), ended(event))
         }
         LifeKind::SandboxExit => {
-            let pause = who(event, "the pause process");
-            format!("{pause} {}{}, and nobody had asked for the pod's stop", was(event), ended(event))
+            let how = format!("{}{}{}", was(event), ended(event), sent(event));
+            format!("the pause process {how}; nobody had asked for the pod's stop")
         }
         LifeKind::Stop => match event.attribute("grace_s") {
             Some("0") => asked(event, &format!("a stop, with SIGKILL at once{}", because(event))),
@@ -50,8 +50,7 @@ pub fn sentence(event: &LifeEvent) -> String {
         LifeKind::Stopped => match (failure(event), event.attribute("killed")) {
             (Some(failure), _) => format!("the stop failed{}: {failure}", after(event)),
             (None, Some("true")) => format!("stopped{}, killed when the grace period was over", after(event)),
-            (None, Some(_)) => format!("stopped{}, without being killed", after(event)),
-            (None, None) => format!("stopped{}", after(event)),
+            (None, _) => format!("stopped{}", after(event)),
         },
         LifeKind::SandboxStop => asked(event, "the pod's stop"),
         LifeKind::Cni => {
@@ -139,18 +138,21 @@ fn oom(event: &LifeEvent) -> String {
 }
 
 fn exit(event: &LifeEvent) -> String {
-    let mut text = format!("{}{}", ended(event), after(event));
-    match event.attribute("sender") {
-        Some(whole @ ("runtime" | "kernel")) => text += &format!(", sent by the {whole}"),
-        Some(sender) => text += &format!(", sent by {sender}"),
-        None => {}
-    }
+    let text = format!("{}{}{}", ended(event), after(event), sent(event));
     match event.attribute("asked") {
-        Some("true") => text += "; a stop had been asked for",
-        Some(_) => text += "; nobody had asked for a stop",
-        None => {}
+        Some("true") => text + "; a stop had been asked for",
+        Some(_) if event.exit_code != Some(0) => text + "; nobody had asked for a stop",
+        _ => text,
     }
-    text
+}
+
+/// Who sent the signal that ended it.
+fn sent(event: &LifeEvent) -> String {
+    match event.attribute("sender") {
+        Some(whole @ ("runtime" | "kernel")) => format!(", sent by the {whole}"),
+        Some(sender) => format!(", sent by {sender}"),
+        None => String::new(),
+    }
 }
 
 /// How a process ended.

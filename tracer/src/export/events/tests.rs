@@ -203,12 +203,12 @@ fn every_kind_in_words() {
         exit            exited with 143 after 59.40 s; a stop had been asked for
         shim_exit       containerd-shim (pid 920) was ended by SIGKILL (9) while what it had started ran: nobody reaps it any more
         shim_exit       containerd-shim (pid 920) exited with 2 while 2 processes that it had started ran: nobody reaps them any more
-        sandbox_exit    pause (pid 940) was ended by SIGKILL (9), and nobody had asked for the pod's stop
+        sandbox_exit    the pause process was ended by SIGKILL (9); nobody had asked for the pod's stop
         stop            kubelet asked for a stop, with SIGKILL after 30 s
         stop            kubelet asked for a stop, with SIGKILL at once
         stop            kubelet asked for a stop, with SIGKILL after 30 s, since the PostStart hook had failed
         stopped         stopped after 30.00 s, killed when the grace period was over
-        stopped         stopped after 100.0 ms, without being killed
+        stopped         stopped after 100.0 ms
         stopped         the stop failed: DEADLINE_EXCEEDED (4): context deadline exceeded
         sandbox_stop    kubelet asked for the pod's stop
         cni_del         bridge (pid 5001) took the pod off the network in 30.00 ms

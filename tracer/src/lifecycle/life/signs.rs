@@ -7,7 +7,7 @@ use super::super::unit::{Kind, Unit, UnitKey};
 use super::oom::limit;
 use super::{Life, Place};
 use crate::diagnose::life::{self, By, End, Killed};
-use crate::ids::{MonotonicNs, Tgid};
+use crate::ids::{ContainerId, MonotonicNs, Tgid};
 use crate::record::{Exit, Record, Role};
 use crate::trace::{LifeEvent, LifeKind, LifeProcess, Verdict};
 
@@ -40,6 +40,11 @@ impl Unit {
         let killed = last.signal == SIGKILL && last.by == By::Runtime && first.signal != SIGKILL;
         let (_, exit) = self.exit.as_ref()?;
         (killed && exit.signal == Some(SIGKILL)).then_some((first, last))
+    }
+
+    /// Its end was asked for.
+    fn was_asked(&self, by: MonotonicNs) -> bool {
+        self.life.asked.is_some_and(|asked| asked <= by)
     }
 
     /// Its entrypoint ran, or it was told to: before that, its end is a start's.
@@ -125,8 +130,8 @@ impl Lifecycle {
         let entered = unit.entered().map(|entry| entry.at);
         let last = unit.life.last.as_ref().filter(|last| exit.signal.is_none_or(|signal| signal == last.signal));
         let sandbox = self.sandbox_of(place);
-        let asked_by_call =
-            [Some(unit), sandbox].into_iter().flatten().filter_map(|it| it.life.asked).any(|it| it <= at);
+        let asked_by_call = [Some(unit), sandbox].into_iter().flatten().any(|it| it.was_asked(at))
+            || place.container.is_none() && self.all_asked(&unit.id, at);
         let shim_died = unit.life.shim_died.is_some();
         let asked = asked_by_call || unit.life.first.is_some() && !shim_died;
         let unsure = self.is_unsure();
@@ -167,6 +172,20 @@ impl Lifecycle {
         Some(LifeEvent { verdict, ..event.and("asked", Some(asked).filter(|asked| *asked || !unsure)) })
     }
 
+    /// The containers of a sandbox were asked to stop, all that live: kubelet ends what is left of the pod itself then.
+    fn all_asked(&self, sandbox: &ContainerId, at: MonotonicNs) -> bool {
+        let containers = || self.units.iter().map(|(_, unit)| unit).filter(|unit| self.is_in(unit, sandbox));
+        let mut live = containers().filter(|unit| unit.exit.is_none());
+        containers().any(|unit| unit.was_asked(at)) && live.all(|unit| unit.was_asked(at))
+    }
+
+    /// It is a container of that sandbox.
+    fn is_in(&self, unit: &Unit, sandbox: &ContainerId) -> bool {
+        let start = unit.start.and_then(|key| self.starts.get(&key));
+        let of = unit.existing.as_ref().map(|it| &it.sandbox).or(start.and_then(|start| start.sandbox.as_ref()));
+        of == Some(sandbox) && unit.id != *sandbox
+    }
+
     /// The end of an init that never ran the entrypoint: the start's own verdict, where that has one.
     fn never_ran(&self, unit: &Unit, exit: &Exit, asked: bool) -> Option<Verdict> {
         let start = unit.start.and_then(|key| self.starts.get(&key));
@@ -198,6 +217,10 @@ impl Lifecycle {
         let made = self.units.get(key).is_some_and(|unit| self.is_made(unit));
         let Some(unit) = self.units.get_mut(key) else { return };
         let bad = exit.signal.is_some() || exit.status.is_some_and(|status| status != 0);
+        // kubelet asks again and again, and the runtime runs them again.
+        if unit.life.stopped && !bad {
+            return;
+        }
         let follows = unit.life.delegate_failed == Some(tgid);
         unit.life.cni_failed |= bad && made;
         if bad {
@@ -229,12 +252,7 @@ impl Lifecycle {
             return;
         }
         let Some(id) = self.units.get(key).map(|unit| unit.id.clone()) else { return };
-        let of = |unit: &Unit| {
-            let start = unit.start.and_then(|key| self.starts.get(&key));
-            let sandbox =
-                unit.existing.as_ref().map(|it| &it.sandbox).or(start.and_then(|start| start.sandbox.as_ref()));
-            unit.id == id || sandbox == Some(&id)
-        };
+        let of = |unit: &Unit| unit.id == id || self.is_in(unit, &id);
         let left =
             self.units.iter().filter(|(_, unit)| unit.runs() && of(unit)).map(|(key, _)| key).collect::<Vec<_>>();
         if left.is_empty() {

@@ -29,6 +29,27 @@ fn pause_is_killed() {
     );
 }
 
+/// kubelet ends what is left in the cgroup of a pod that goes, while its containers are still being stopped.
+#[test]
+fn kubelet_ends_what_is_left() {
+    let (mut s, _) = running();
+    s.begin_call(5_000_000, "StopContainer", &[(Field::ContainerId, &app()), (Field::Timeout, "30")]);
+    s.runc_kill(5_005_000, SHIM, 1500, (&app(), APP), 15);
+    for (at, pid) in [(5_500_000, PAUSE), (5_501_000, APP)] {
+        s.signal(at, (4242, "kubelet"), pid, 9);
+        s.killed(at + 100, pid, 9);
+    }
+    check(
+        s,
+        expect![[r#"
+            5000000 default/web stop app grace_s=30
+            5005000 default/web signal app by=runc pid 1500 signal=15 for=stop
+            5501000 default/web signal app by=kubelet pid 4242 signal=9
+            5501100 default/web exit app lasted=5384100 by=kubelet pid 4242 signal=9 sender=kubelet (pid 4242) asked=true
+        "#]],
+    );
+}
+
 /// The rest of a pod whose pause has gone.
 fn torn_down_after(s: &mut Stream, pod: &Pod) {
     let app = app();
