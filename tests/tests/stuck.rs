@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod, StartedPod};
 use podlapse_tests::hold::Hold;
+use podlapse_tests::image::BUSYBOX_IMAGE;
 use podlapse_tests::podlapse::Running;
 use podlapse_tests::{Containerd, Cri, Node, Options, podlapse, trace};
 use serde_json::Value;
@@ -201,5 +202,33 @@ async fn ctrl_c_says_it_too() -> Result<()> {
     ensure!(!text.contains("stuck in") && !ended.stderr.contains("waits for"), "{text} {}", ended.stderr);
     hold.release("bridge", "ADD")?;
     starting.await??;
+    node.stop()
+}
+
+/// As kubelet does where a ConfigMap is missing: it finds the image, and makes no container, again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_makes_no_container() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let podlapse = record(&node, &["--stuck-after", "3s"])?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let pod = Pod::new("web", "shop")?.on_node(node.cgroup());
+    cri.run_pod_sandbox(&pod).await.ok("RunPodSandbox")?;
+    let tries = tokio::spawn(async move {
+        while cri.has_image(BUSYBOX_IMAGE).await.is_ok_and(|found| found) {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+        }
+    });
+    let (line, _) = block_in_place(|| podlapse.says("(no_create_container: no CreateContainer came for ", PATIENCE))?;
+    println!("{line}");
+    let stuck = interrupted(&node, podlapse)?;
+    tries.abort();
+    let verdict = &stuck["verdict"];
+    println!("{verdict}");
+    ensure!(verdict["reason"] == "no_create_container" && verdict["confidence"] == "inferred", "{verdict}");
+    ensure!(verdict["kubelet"] == "CreateContainerConfigError" && verdict["stage"] == "kubelet.gap", "{verdict}");
+    ensure!(
+        verdict["evidence"].to_string().contains(&format!("ImageStatus of {BUSYBOX_IMAGE} was asked ")),
+        "{verdict}"
+    );
     node.stop()
 }

@@ -44,7 +44,9 @@ impl Say {
             Update::Started(trace) => format!("{} began", pod(trace)),
             Update::Stuck(trace) => {
                 let waits = trace.waiting.as_ref().map_or("goes on".to_owned(), Waiting::sentence);
-                format!("{}, {} after it began, {waits}", pod(trace), duration(trace.total_ns))
+                let why = trace.verdict.as_ref().filter(|verdict| verdict.reason != "stuck");
+                let why = why.map_or(String::new(), |why| format!(" ({}: {})", why.reason, why.message));
+                format!("{}, {} after it began, {waits}{why}", pod(trace), duration(trace.total_ns))
             }
             Update::Finished(trace) => {
                 format!("{} {} after {}", pod(trace), trace.outcome.name(), duration(trace.total_ns))

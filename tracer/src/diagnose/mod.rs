@@ -37,7 +37,8 @@ fn judge(trace: &Trace, symptom: &Verdict) -> Verdict {
     let found = RULES.iter().copied().flatten().find_map(|rule| Some((rule.reason, rule.fits(&case)?)));
     let (name, fit) = found.unwrap_or_else(|| (symptom.reason.as_str(), rules::symptom(&case)));
     let known = reason(name);
-    let mut evidence = fit.sign.evidence;
+    let mut evidence = symptom.evidence.clone();
+    evidence.extend(fit.sign.evidence);
     evidence.extend(fit.text.map(|text| format!("the reply says {text:?}")));
     evidence.extend(case.status());
     evidence.extend(trace.waiting.iter().flat_map(|waiting| waiting.evidence()));

@@ -336,6 +336,13 @@ pub const REASONS: &[Reason] = &[
         next_check: "Look at the last process of the evidence, and at what it waits for: a lock, a server, a disk. Where the runtime itself holds the call, look at its log.",
     },
     Reason {
+        name: "no_create_container",
+        kubelet: "CreateContainerConfigError",
+        means: "The sandbox is ready, the image is there, and kubelet makes no container, again and again: it cannot put the container's configuration together. A ConfigMap or Secret is missing, or a key in it; or runAsNonRoot meets an image that runs as root.",
+        knows: "No call says so: it is inferred. RunPodSandbox went well, no CreateContainer came, and ImageStatus found an image at two tries or more of which no container was made. It is not said while a pull is open, after one that failed, or where another pod waits for its first container, too: ImageStatus names no pod.",
+        next_check: "Run `kubectl describe pod`: its events name the ConfigMap, Secret or key, or the user. The volumes of a pod are mounted before; this is about env, envFrom and securityContext.",
+    },
+    Reason {
         name: "runtime_restarted",
         kubelet: "-",
         means: "The runtime ended before it had answered. Of a node: it ended, and its open calls with it, until another one serves its socket.",

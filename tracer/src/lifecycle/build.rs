@@ -32,7 +32,8 @@ impl Lifecycle {
         let waiting = (!over || given_up.is_some()).then(|| self.waiting(&draft, start, given_up, (origin, end)));
         let waiting = waiting.flatten();
         if let Some(waiting) = waiting.as_ref().filter(|_| !over && self.is_stuck(start)) {
-            verdict = Some(stuck(waiting));
+            let in_vain = self.no_container_made(start).filter(|_| !waiting.called);
+            verdict = Some(in_vain.map_or_else(|| stuck(waiting), |in_vain| no_create_container(waiting, in_vain)));
         }
         let divided = draft.divide(origin, end, "kubelet.gap");
 
@@ -455,6 +456,12 @@ fn given_up(failure: &Failure, calls: &[DraftId]) -> Option<DraftId> {
 fn stuck(waiting: &Waiting) -> Verdict {
     let message = format!("{} is open for {}", waiting.name, trace::seconds(waiting.for_ns));
     Verdict { stage: waiting.stage.clone(), reason: "stuck".to_owned(), message, ..Verdict::default() }
+}
+
+/// The client finds the container's image, and makes no container of it.
+fn no_create_container(waiting: &Waiting, (waits, evidence): (u64, Vec<String>)) -> Verdict {
+    let message = format!("no CreateContainer came for {}", trace::seconds(waits));
+    Verdict { reason: "no_create_container".to_owned(), message, evidence, ..stuck(waiting) }
 }
 
 fn ended(ending: &Ending) -> Option<&'static str> {

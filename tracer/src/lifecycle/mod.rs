@@ -16,6 +16,7 @@ pub(crate) mod cgroup;
 mod chores;
 mod connects;
 mod edges;
+mod images;
 mod life;
 mod limits;
 mod listed;
@@ -37,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::calls::{Pending, Pull};
 use self::chores::Chores;
 use self::connects::Early;
+use self::images::Images;
 use self::nameless::Nameless;
 use self::node::Health;
 use self::process::Processes;
@@ -118,6 +120,7 @@ pub struct Lifecycle {
     queue: Pulls,
     chores: Chores,
     health: Health,
+    images: Images,
     nameless: Nameless,
     /// The last unshare(NEWNET) of a runtime thread.
     netns_threads: BTreeMap<(Tgid, Tid), (MonotonicNs, MonotonicNs)>,
@@ -168,6 +171,7 @@ impl Lifecycle {
             queue: Pulls::default(),
             chores: Chores::default(),
             health: Health::default(),
+            images: Images::default(),
             nameless: Nameless::default(),
             netns_threads: BTreeMap::new(),
             netns_paths: BTreeMap::new(),

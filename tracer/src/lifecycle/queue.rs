@@ -87,6 +87,11 @@ impl Pulls {
         self.0.iter_mut().rev().find(|pull| pull.key == key)
     }
 
+    /// Whether any pod's pull goes on.
+    pub(super) fn is_any_open(&self) -> bool {
+        self.0.iter().any(|pull| pull.end.is_none())
+    }
+
     /// What a pull that began at `at` waited for since the start's call before.
     pub(super) fn before(&self, start: &Start, conn: ConnId, at: MonotonicNs) -> Vec<Queued> {
         let ended = |call: &Call| call.end.as_ref().map(|(end, _)| (*end, call.method)).filter(|(end, _)| *end <= at);

@@ -127,7 +127,9 @@ pub(super) fn symptom(case: &Case<'_>) -> Fit {
         _ => processes.find(|(_, process)| process.ended_badly()).map(Sign::ended),
     };
     let sign = Sign { stage: None, ..sign.unwrap_or_default() };
-    Fit { sign, text: None, confidence: Confidence::Seen }
+    // What its client does beside the runtime is not seen.
+    let guessed = case.symptom.reason == "no_create_container";
+    Fit { sign, text: None, confidence: if guessed { Confidence::Inferred } else { Confidence::Seen } }
 }
 
 /// The process that is waited for in the stage to blame: a runtime that gave up itself has gone on to clean up.

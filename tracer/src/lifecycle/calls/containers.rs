@@ -17,6 +17,7 @@ impl Lifecycle {
     pub(super) fn create_container(&mut self, call: CallStart, fields: &Fields) -> Option<About> {
         let attempt = fields.number(Field::ContainerAttempt).map_or(0, saturate);
         let (name, image) = (text(fields, Field::ContainerName), text(fields, Field::Image));
+        self.images.made(call.at, image.as_deref());
         let sandbox = id(fields, Field::SandboxId).filter(|id| !self.gone.contains(id))?;
         let known = self.start_of_unit(&sandbox);
         // Attempts are counted over all sandboxes of a pod: in a sandbox whose start was seen the first one of each

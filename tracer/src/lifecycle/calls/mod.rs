@@ -61,8 +61,8 @@ enum About {
 /// A pull whose pod is known only when a container of its image is created.
 #[derive(Debug)]
 pub(super) struct Pull {
-    call: Call,
-    uid: Option<PodUid>,
+    pub(super) call: Call,
+    pub(super) uid: Option<PodUid>,
 }
 
 impl Lifecycle {
@@ -70,6 +70,7 @@ impl Lifecycle {
     pub fn call(&mut self, event: &CallEvent, updates: &mut Vec<Update>) {
         self.chores.call(event);
         self.queue.call(event);
+        self.images.call(event);
         if !self.is_own(event) {
             self.health.call(event);
         }

@@ -11,6 +11,7 @@ mod crio;
 mod dsl;
 mod failures;
 mod identity;
+mod images;
 mod kinds;
 mod labels;
 mod late;

@@ -14,13 +14,13 @@ use crate::lifecycle::Lifecycle;
 use crate::record::{Event, Record, Waiting};
 use crate::trace::{Outcome, Trace};
 
-const SECOND: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000_000;
 const CONFIG: Config = Config { settle_ns: 2_000_000_000, containers: None, stuck_after_ns: 10_000_000_000 };
 
 /// What `/proc` says when it is asked.
-type Answer = fn(u32) -> Option<Waiting>;
+pub(super) type Answer = fn(u32) -> Option<Waiting>;
 
-fn nobody(_: u32) -> Option<Waiting> {
+pub(super) fn nobody(_: u32) -> Option<Waiting> {
     None
 }
 
@@ -33,7 +33,7 @@ fn asleep(pid: u32) -> Option<Waiting> {
 
 /// Feeds all, with a tick each 100 ms up to `until` seconds. A look is answered 200 ms later. Result: what was told, and
 /// what is known at the end.
-fn live(mut s: Stream, until: u64, answer: Answer) -> (Vec<Update>, Vec<Trace>) {
+pub(super) fn live(mut s: Stream, until: u64, answer: Answer) -> (Vec<Update>, Vec<Trace>) {
     (0..=until * 10).for_each(|tenth| s.tick(tenth * SECOND / 10));
     s.items.sort_by_key(|(at, _)| *at);
     let (mut lifecycle, mut updates) = (Lifecycle::new(CONFIG), Vec::new());
