@@ -232,3 +232,32 @@ async fn whose_sandbox_is_made_again() -> Result<()> {
     ensure!(attempts[1] == (&new.id.into(), &1.into()), "{attempts:?}");
     node.stop()
 }
+
+/// Ctrl-C: what is known is there already; of a pod to which nothing happened there is nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn until_somebody_has_enough() -> Result<()> {
+    let node = Node::start(Options::default())?;
+    let mut cri = Cri::connect(&node.socket()).await?;
+    let started = cri.start_pod(&web(&node)?, &[app()]).await?;
+    let (podlapse, _) = follow(&node)?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    podlapse.interrupt()?;
+    let ended = block_in_place(|| podlapse.wait(Duration::from_secs(30)))?;
+    ensure!(ended.status.code() == Some(1) && ended.stdout.is_empty(), "{}", ended.status);
+    ensure!(
+        ended.stderr.contains("no sign of pod shop/web was seen: it runs, and nothing happened to it"),
+        "{}",
+        ended.stderr
+    );
+    podlapse::detached()?;
+
+    std::fs::remove_file(node.dir().join("life.plr"))?;
+    let (podlapse, file) = follow(&node)?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    kill(started.containers[0].pid)?;
+    cri.ended(&started.containers[0].id).await?;
+    podlapse.interrupt()?;
+    let told = Told::by(podlapse, &file)?;
+    ensure!(told.story() == "signal app-0, exit app-0" && told.traces.is_empty(), "{}", told.story());
+    node.stop()
+}

@@ -211,6 +211,7 @@ mod tests {
         let what = |line, what| assert_eq!(outcome(line), format!("no {what}: {check}"), "{line}");
         what("podlapse trace --timeout 50ms", "pod start was seen within 50ms");
         what("podlapse trace --timeout 50ms --pod shop/web", "start of pod shop/web was seen within 50ms");
+        what("podlapse trace --timeout 50ms --pod shop/web --lifecycle", "sign of pod shop/web was seen within 50ms");
         what("podlapse trace -- true", "pod start was seen while COMMAND ran");
         let silent = Idle { news: vec!["the runtime does not answer".to_owned()], ..Idle::default() };
         assert_eq!(

@@ -141,6 +141,7 @@ fn samples() -> Vec<LifeEvent> {
         event(Signal, 60_001).of("side").by("runc", 5002).signal(15).has(&[("for", "stop"), ("ignored", "true")]),
         event(Exit, 70_100).of("side").signal(9).has(&[("asked", "true"), ("sender", "runtime")]),
         event(Exit, 60_100).of("app").exit(143).lasted(59_400).has(&[("asked", "true")]),
+        event(Exit, 2_000).of("init").exit(0).lasted(500).has(&[("asked", "false")]),
         event(ShimExit, 61_000).of("app").by("containerd-shim", 920).signal(9),
         event(ShimExit, 61_001).by("containerd-shim", 920).exit(2).has(&[("running", "2")]),
         event(SandboxExit, 62_000).by("pause", 940).signal(9),
@@ -201,6 +202,7 @@ fn every_kind_in_words() {
         signal          SIGTERM (15) sent by runc (pid 5002), as part of the stop; dropped: it has no handler for it
         exit            ended by SIGKILL (9), sent by the runtime; a stop had been asked for
         exit            exited with 143 after 59.40 s; a stop had been asked for
+        exit            exited with 0 after 500.0 ms
         shim_exit       containerd-shim (pid 920) was ended by SIGKILL (9) while what it had started ran: nobody reaps it any more
         shim_exit       containerd-shim (pid 920) exited with 2 while 2 processes that it had started ran: nobody reaps them any more
         sandbox_exit    the pause process was ended by SIGKILL (9); nobody had asked for the pod's stop
@@ -236,6 +238,7 @@ fn on_a_terminal_or_not() {
         2026-11-30T08:15:09.100Z     +9.100 s app          exit            ended by SIGKILL (9) after 8.400 s, sent by bash (pid 99); nobody had asked for a stop
         2026-11-30T08:16:10.100Z     +70.10 s side         exit            ended by SIGKILL (9), sent by the runtime; a stop had been asked for
         2026-11-30T08:16:00.100Z     +60.10 s app          exit            exited with 143 after 59.40 s; a stop had been asked for
+        2026-11-30T08:15:02.000Z     +2.000 s init         exit            exited with 0 after 500.0 ms
     "#]].assert_eq(&lines(&some, &timeline(100, true)));
     expect![[r#"
         08:15:09.000Z     +9.000 s app          oom             out of memory: the
@@ -256,6 +259,8 @@ fn on_a_terminal_or_not() {
                 sent by the runtime; a stop had been asked for
         08:16:00.100Z     +60.10 s app          exit            exited with 143 after
                 59.40 s; a stop had been asked for
+        08:15:02.000Z     +2.000 s init         exit            exited with 0 after
+                500.0 ms
     "#]]
     .assert_eq(&lines(&some, &timeline(80, false)));
     let coloured = Timeline { tree: Tree { colour: true, ..timeline(120, false).tree }, ..timeline(120, false) };
