@@ -12,8 +12,7 @@ use super::{Case, Right, lives, works};
 use crate::cri::{Container, Limits, Pod, StartedPod};
 
 /// The runtime ends what the shim had started.
-const WITHOUT_SHIM: &[Right] =
-    &[("container.run", "shim_died"), ("sandbox.run", "sandbox_exited"), ("sandbox.run", "shim_died")];
+const WITHOUT_SHIM: &[Right] = &[("container.run", "shim_died"), ("sandbox.run", "shim_died")];
 const STICKS: &[Right] = &[("sandbox.stop.cni", "cni_del_failed"), ("sandbox.stop.cni.sticks", "cni_del_failed")];
 
 pub(super) const CASES: &[Case] = &[

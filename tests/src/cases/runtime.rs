@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     then(
         fails("shim-killed-in-create", &[("container.start.oci.create", "shim_died")], |on| Box::pin(shim_killed(on))),
-        &[("sandbox.run", "sandbox_exited"), ("sandbox.run", "shim_died")],
+        &[("sandbox.run", "shim_died")],
     ),
     alone(fails("containerd-killed-in-create", &[("container.start.oci.create.hooks", "runtime_restarted")], |on| {
         Box::pin(containerd_killed(on, false))

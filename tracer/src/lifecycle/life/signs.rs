@@ -42,8 +42,9 @@ impl Unit {
         (killed && exit.signal == Some(SIGKILL)).then_some((first, last))
     }
 
-    /// Its end was asked for.
+    /// Its end was asked for while it ran.
     fn was_asked(&self, by: MonotonicNs) -> bool {
+        let by = self.exit.as_ref().map_or(by, |(end, _)| (*end).min(by));
         self.life.asked.is_some_and(|asked| asked <= by)
     }
 
