@@ -11,6 +11,7 @@ mod case;
 pub(crate) mod life;
 mod reasons;
 mod rules;
+mod words;
 
 use case::Case;
 pub use reasons::{REASONS, Reason, reason};

@@ -142,8 +142,8 @@ pub const REASONS: &[Reason] = &[
     Reason {
         name: "sandbox_exited",
         kubelet: "",
-        means: "The sandbox's pause process had ended before the container was to start.",
-        knows: "The runtime's wait for the pause process was answered, or the reply says that it does not run.",
+        means: "The sandbox's pause process ended while nobody had asked for the pod's stop, so that no container can start in it.",
+        knows: "Its exit; the runtime's wait for it was answered, or the reply says that it does not run.",
         next_check: "Look for who ended it: an OOM kill, a signal, a restart of the node's services. kubelet makes a new sandbox.",
     },
     Reason {
@@ -219,8 +219,8 @@ pub const REASONS: &[Reason] = &[
     Reason {
         name: "shim_died",
         kubelet: "",
-        means: "The shim ended while the runtime waited for it.",
-        knows: "The shim's process ended badly, or the reply says that its connection closed.",
+        means: "The shim ended while the runtime waited for it, or while a container of it ran.",
+        knows: "The shim's process ended badly, or before a process that it had started; or the reply says that its connection closed.",
         next_check: "Look in the kernel's log for an OOM kill or a crash of the shim.",
     },
     Reason {

@@ -139,6 +139,8 @@ pub struct Lifecycle {
     losses: Losses,
     /// When records were last lost.
     lost_at: Option<MonotonicNs>,
+    /// When podlapse followed all that there is.
+    attached_at: Option<MonotonicNs>,
     life: life::Tables,
     /// The OOM killer chose a process that is of no unit.
     stray_oom: bool,
@@ -182,6 +184,7 @@ impl Lifecycle {
             list_is_whole: false,
             losses: Losses::default(),
             lost_at: None,
+            attached_at: None,
             life: life::Tables::default(),
             stray_oom: false,
             wire_evicted: 0,
@@ -246,6 +249,7 @@ impl Lifecycle {
         self.health.advance(self.now, &|id| pod_of(units, starts, id));
         self.remind(updates);
         self.oom_settled();
+        self.life.no_name_comes(self.now);
         let now = self.now;
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
@@ -290,6 +294,7 @@ impl Lifecycle {
         if self.touched.is_empty() {
             return;
         }
+        self.names_may_be_known();
         for key in std::mem::take(&mut self.touched) {
             let Some(start) = self.starts.get_mut(&key) else { continue };
             if start.is_unfounded(&self.units) {

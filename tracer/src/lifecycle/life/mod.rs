@@ -27,6 +27,13 @@ const MAX_HELD: usize = 32;
 /// After a loss, what was not seen says nothing for so long.
 const LOSS_NS: u64 = 600_000_000_000;
 
+/// What ends so soon after podlapse came may have been asked to before; kubelet's grace period is half of it.
+const GRACE_NS: u64 = 60_000_000_000;
+
+/// A pod's name is waited for so long, where its uid is known already.
+const NAME_NS: u64 = 60_000_000_000;
+const MAX_NAMELESS: usize = 256;
+
 /// What is kept of a unit's life.
 #[derive(Debug, Default)]
 pub(super) struct Life {
@@ -80,6 +87,8 @@ pub(super) struct Tables {
     told_oom: VecDeque<(MonotonicNs, UnitKey)>,
     /// Ends that wait for an OOM kill to have a container.
     ends: Vec<UnitKey>,
+    /// Units of a pod of which only the uid is known, and until when its name is waited for.
+    nameless: VecDeque<(MonotonicNs, UnitKey)>,
 }
 
 impl Tables {
@@ -91,6 +100,13 @@ impl Tables {
     /// The same of many.
     pub(super) fn all_named(&mut self, keys: impl Iterator<Item = UnitKey>) {
         self.named.extend(keys);
+    }
+
+    /// A name that has not come by now is waited for no longer.
+    pub(super) fn no_name_comes(&mut self, now: MonotonicNs) {
+        while let Some((_, key)) = self.nameless.pop_front_if(|(until, _)| *until <= now) {
+            self.named(key);
+        }
     }
 
     /// A unit's init ended.
@@ -123,8 +139,31 @@ impl Lifecycle {
         }
     }
 
+    /// What the starts that changed hold may be told now.
+    pub(super) fn names_may_be_known(&mut self) {
+        let starts = self.touched.iter().filter_map(|key| self.starts.get(key));
+        let ids = starts
+            .flat_map(|start| start.sandbox.iter().chain(start.containers.iter().filter_map(|it| it.id.as_ref())));
+        let holds = |key: &UnitKey| self.units.get(*key).is_some_and(|unit| unit.life.holds());
+        let keys: Vec<UnitKey> = ids.filter_map(|id| self.units.find(id)).filter(holds).collect();
+        self.life.all_named(keys.into_iter());
+    }
+
     fn say(&mut self, key: UnitKey, happened: Happened, updates: &mut Vec<Update>) {
-        let Some(place) = self.place(key) else {
+        let at = match &happened {
+            Happened::Ended => self.units.get(key).and_then(|unit| unit.exit.as_ref()).map(|(at, _)| *at),
+            Happened::Event(event) => Some(event.at),
+        };
+        let waits = |at: MonotonicNs| self.now.since(at) < NAME_NS;
+        let nameless = |place: &Place| place.pod.name.is_none() && at.is_some_and(waits);
+        let place = self.place(key);
+        if place.as_ref().is_some_and(nameless) {
+            if self.life.nameless.len() >= MAX_NAMELESS {
+                self.life.nameless.pop_front();
+            }
+            self.life.nameless.push_back((MonotonicNs(self.now.0.saturating_add(NAME_NS)), key));
+        }
+        let Some(place) = place.filter(|place| !nameless(place)) else {
             if let Some(unit) = self.units.get_mut(key).filter(|unit| unit.life.held.len() < MAX_HELD) {
                 unit.life.held.push(happened);
             }
@@ -191,8 +230,10 @@ impl Lifecycle {
         self.units.get(self.units.find(&ContainerId(id.0.clone()))?)
     }
 
-    /// Records were lost of late: what was not seen may have happened.
-    fn is_unsure(&self) -> bool {
-        self.lost_at.is_some_and(|at| self.now.since(at) < LOSS_NS)
+    /// What was not seen of a unit until then may have happened: records were lost of late, or it ran before podlapse
+    /// came, a little while ago.
+    fn is_unsure(&self, unit: &Unit, at: MonotonicNs) -> bool {
+        let before = |attached: MonotonicNs| unit.entered().is_none() && at.since(attached) < GRACE_NS;
+        self.lost_at.is_some_and(|lost| self.now.since(lost) < LOSS_NS) || self.attached_at.is_some_and(before)
     }
 }

@@ -135,7 +135,7 @@ impl Lifecycle {
             || place.container.is_none() && self.all_asked(&unit.id, at);
         let shim_died = unit.life.shim_died.is_some();
         let asked = asked_by_call || unit.life.first.is_some() && !shim_died;
-        let unsure = self.is_unsure();
+        let unsure = self.is_unsure(unit, at);
         let sender = last.filter(|_| exit.signal.is_some());
         let facts = End {
             pid: unit.init(),
@@ -167,7 +167,13 @@ impl Lifecycle {
         if place.container.is_none() {
             // It goes with its shim, whose end has a verdict.
             let verdict = life::sandbox_end(&facts).filter(|_| !shim_died);
-            return (!asked && unit.ran()).then_some(LifeEvent { kind: LifeKind::SandboxExit, verdict, ..event });
+            // A pause that handles SIGTERM ends with 0: of that nothing more is known.
+            let open = unsure && exit.signal.is_none();
+            return (!asked && !open && unit.ran()).then_some(LifeEvent {
+                kind: LifeKind::SandboxExit,
+                verdict,
+                ..event
+            });
         }
         let verdict = if unit.ran() { life::end(&facts) } else { self.never_ran(unit, &exit, asked) };
         Some(LifeEvent { verdict, ..event.and("asked", Some(asked).filter(|asked| *asked || !unsure)) })
@@ -194,7 +200,7 @@ impl Lifecycle {
             return Some(life::never_ran(reason, stage, exit.status, exit.signal));
         }
         let reason = match (&unit.entry, unit.was_oom_killed()) {
-            _ if asked || self.is_unsure() => return None,
+            _ if asked || self.lost_at.is_some() => return None,
             (_, true) => "init_oom",
             (Some(_), false) if exit.signal.is_none() => "exec_failed",
             _ => "exited_before_exec",
@@ -253,9 +259,15 @@ impl Lifecycle {
             return;
         }
         let Some(id) = self.units.get(key).map(|unit| unit.id.clone()) else { return };
-        let of = |unit: &Unit| unit.id == id || self.is_in(unit, &id);
-        let left =
-            self.units.iter().filter(|(_, unit)| unit.runs() && of(unit)).map(|(key, _)| key).collect::<Vec<_>>();
+        // The runtime's create is its child: so a container is known that has no name yet.
+        let made = |unit: &Unit| unit.runs.iter().any(|run| run.kind == Kind::OciCreate && run.parent == tgid);
+        let of = |unit: &Unit| unit.id == id || made(unit) || self.is_in(unit, &id);
+        let live = |unit: &Unit| unit.runs() && unit.init().is_some_and(|init| self.processes.get(init).is_some());
+        let left = self.units.iter().filter(|(_, unit)| live(unit) && of(unit));
+        // It ends well when all that it had has ended: the end of one was lost, or is still to come.
+        let well = exit.status == Some(0);
+        let left = left.filter(|(_, unit)| !well || !self.is_unsure(unit, at) && !unit.was_asked(at));
+        let left = left.map(|(key, _)| key).collect::<Vec<_>>();
         if left.is_empty() {
             return;
         }

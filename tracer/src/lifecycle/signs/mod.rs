@@ -54,13 +54,14 @@ impl Lifecycle {
             Event::Process(process) => self.found(at, tgid, process),
             Event::Listed(listed) => self.listed(at, listed),
             Event::Waiting(waiting) => self.looked(record, waiting),
-            Event::Mark(mark::ATTACHED) => self.attached(),
+            Event::Mark(mark::ATTACHED) => self.attached(at),
             Event::Bytes(_) | Event::Tick | Event::Mark(_) | Event::Unknown(_) => {}
         }
     }
 
     /// The programs follow all that there is from now on.
-    fn attached(&mut self) {
+    fn attached(&mut self, at: MonotonicNs) {
+        self.attached_at = Some(at);
         for (key, start) in self.starts.iter_mut().filter(|(_, start)| !start.state.is_over()) {
             start.early = true;
             self.touched.insert(*key);

@@ -70,7 +70,7 @@ fn request(sandbox: &str) -> [(Field, &str); 2] {
     [(Field::SandboxId, sandbox), (Field::ContainerName, "app")]
 }
 
-fn whole(runtime: &str) -> Stream {
+pub(super) fn whole(runtime: &str) -> Stream {
     let mut s = Stream::new();
     let pod = pod();
     s.call((0, 45_000), "RunPodSandbox", &pod.request(), &[(Field::SandboxId, &pod.sandbox)]);

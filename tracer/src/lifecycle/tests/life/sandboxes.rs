@@ -283,6 +283,122 @@ fn a_pod_of_before() {
     );
 }
 
+/// Of what ends just after podlapse came nobody knows who had asked for it; the kernel's own word is one.
+#[test]
+fn just_after_the_attach() {
+    let before = |s: &mut Stream, at: u64| {
+        let pod = Pod::new("web", "1", 1000);
+        listed(s, &pod);
+        s.record(2_000, 1, Event::Mark(tracer_ebpf::mark::ATTACHED));
+        s.exit(at, APP, 143);
+        s.exit(at + 500_000, PAUSE, 0);
+    };
+    let mut s = Stream::new();
+    before(&mut s, 5_000_000);
+    check(
+        s,
+        expect![[r#"
+        5000000 default/web exit app attempt=2 exit=143
+    "#]],
+    );
+    let mut s = Stream::new();
+    before(&mut s, 500_000_000);
+    check(
+        s,
+        expect![[r#"
+        500000000 default/web exit app attempt=2 exit=143 asked=false
+          container.run / exited_with_error seen: it exited with 143
+            the first process (pid 1123) exited with 143
+        500500000 default/web sandbox_exit - exit=0
+          sandbox.run / sandbox_exited seen: the sandbox ended: kubelet makes another one, and its containers anew
+            pause (pid 1023) exited with 0
+    "#]],
+    );
+    let mut s = Stream::new();
+    listed(&mut s, &Pod::new("web", "1", 1000));
+    s.record(2_000, 1, Event::Mark(tracer_ebpf::mark::ATTACHED));
+    s.oom(5_000_000, APP, 1_000);
+    s.killed(5_000_100, APP, 9);
+    check(
+        s,
+        expect![[r#"
+        5000000 default/web oom app attempt=2 by= pid 1123 rss_kib=1000 init=true
+        5000100 default/web exit app attempt=2 signal=9
+          container.run / oom_killed seen: the kernel killed the container's first process for memory
+            the kernel chose app (pid 1123); it had 1000 KiB of memory
+    "#]],
+    );
+}
+
+/// A shim that ends well has nobody left, or the end of one was not seen.
+#[test]
+fn the_shim_ends_well() {
+    let (mut s, pod) = running();
+    s.exit(4_000_000, APP, 0);
+    s.call((5_000_000, 5_060_000), "StopPodSandbox", &[(Field::SandboxId, &pod.sandbox)], &[]);
+    s.exit(5_050_000, SHIM, 0);
+    check(
+        s,
+        expect![[r#"
+        4000000 default/web exit app lasted=3883000 exit=0 asked=false
+        5000000 default/web sandbox_stop -
+        5060000 default/web sandbox_stopped - lasted=60000
+    "#]],
+    );
+}
+
+/// Its containers have no name yet.
+#[test]
+fn the_shim_of_the_nameless_is_killed() {
+    let (mut s, _) = running();
+    s.killed(5_000_000, SHIM, 9);
+    s.process((5_010_000, 5_030_000), RUNTIME, 1600, &format!("runc --root /r delete --force {}", app()));
+    s.signal(5_020_000, (1600, "runc"), APP, 9);
+    s.killed(5_020_100, APP, 9);
+    check(
+        s.named_late(|start| (start.method == "CreateContainer").then_some(9_000_000)),
+        expect![[r#"
+            5000000 default/web shim_exit - by=app pid 1011 signal=9 running=2
+              sandbox.run / shim_died seen: the shim ended while processes that it had started ran: the runtime ends what is left
+                app (pid 1011) was ended by SIGKILL
+            5020000 default/web signal app by=runc pid 1600 signal=9
+            5020100 default/web exit app lasted=4903100 by=runc pid 1600 signal=9 sender=runtime asked=false
+              container.run / shim_died seen: its shim had ended, so the runtime ended the container
+                the first process was ended by SIGKILL; the runtime had sent it
+        "#]],
+    );
+}
+
+/// CRI-O: a monitor each container, the runtime's kill by the daemon, no pause.
+#[test]
+fn crio() {
+    let (id, init, monitor) = (id("1c"), 1503, 1501);
+    let mut s = super::super::crio::whole("crun");
+    s.call((20_000_000, 20_200_000), "StopContainer", &[(Field::ContainerId, &id), (Field::Timeout, "30")], &[]);
+    s.process((20_001_000, 20_003_000), RUNTIME, 1600, &format!("/usr/bin/crun --root=/run/crun kill {id} 15"));
+    s.signal(20_002_000, (1600, "crun"), init, 15);
+    s.exit(20_100_000, init, 0);
+    s.exit(20_110_000, monitor, 0);
+    check(s, expect![[r#"
+        20000000 default/web stop app grace_s=30
+        20002000 default/web signal app by=crun pid 1600 signal=15 for=stop
+        20100000 default/web exit app lasted=20004000 exit=0 asked=true
+        20200000 default/web stopped app lasted=200000 killed=false
+    "#]]);
+    let mut s = super::super::crio::whole("crun");
+    s.signal(20_000_000, (4242, "bash"), monitor, 9);
+    s.killed(20_000_100, monitor, 9);
+    s.exit(30_000_000, init, 2);
+    check(s, expect![[r#"
+        20000100 default/web shim_exit app by=app pid 1501 signal=9 running=1
+          sandbox.run / shim_died seen: the shim ended while 1 process that it had started ran: the runtime ends what is left
+            app (pid 1501) was ended by SIGKILL
+        30000000 default/web exit app lasted=29904000 exit=2 asked=false
+          container.run / exited_with_error seen: it exited with 2
+            the first process (pid 1503) exited with 2
+    "#]]);
+}
+
 /// A container of the runtime's own API (`ctr run`) is no pod's.
 #[test]
 fn a_container_of_no_pod() {
