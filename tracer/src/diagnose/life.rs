@@ -135,9 +135,9 @@ pub(crate) fn cni_stop(message: String) -> Verdict {
 
 /// A shim ended before its containers.
 pub(crate) fn shim_died(shim: &LifeProcess, code: Option<u8>, signal: Option<u8>, running: usize) -> Verdict {
-    let what = if running == 1 { "1 process that it had started ran" } else { "processes that it had started ran" };
+    let what = if running == 1 { "a process that it had started" } else { "processes that it had started" };
     let found = Found {
-        message: format!("the shim ended while {what}: the runtime ends what is left"),
+        message: format!("the shim ended before {what}: nobody looks after what it leaves"),
         culprit: Some(named(shim)),
         evidence: vec![format!("{} {}", named(shim), how(code, signal))],
         sure: true,

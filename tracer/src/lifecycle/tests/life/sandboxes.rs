@@ -71,14 +71,14 @@ fn the_shim_is_killed() {
     check(
         s,
         expect![[r#"
-        5000000 default/web shim_exit - by=app pid 1011 signal=9 running=3
-          sandbox.run / shim_died seen: the shim ended while processes that it had started ran: the runtime ends what is left
-            app (pid 1011) was ended by SIGKILL
-        5020000 default/web signal app by=runc pid 1600 signal=9
-        5020100 default/web exit app lasted=4903100 by=runc pid 1600 signal=9 sender=runtime asked=false
-          container.run / shim_died seen: its shim had ended, so the runtime ended the container
-            the first process was ended by SIGKILL; the runtime had sent it
-    "#]],
+            5000000 default/web shim_exit - by=app pid 1011 signal=9 running=3
+              sandbox.run / shim_died seen: the shim ended before processes that it had started: nobody looks after what it leaves
+                app (pid 1011) was ended by SIGKILL
+            5020000 default/web signal app by=runc pid 1600 signal=9
+            5020100 default/web exit app lasted=4903100 by=runc pid 1600 signal=9 sender=runtime asked=false
+              container.run / shim_died seen: its shim had ended, so the runtime ended the container
+                the first process was ended by SIGKILL; the runtime had sent it
+        "#]],
     );
 }
 
@@ -273,7 +273,7 @@ fn a_pod_of_before() {
         s,
         expect![[r#"
             5000000 default/web shim_exit - by=app pid 1011 signal=9 running=2
-              sandbox.run / shim_died seen: the shim ended while processes that it had started ran: the runtime ends what is left
+              sandbox.run / shim_died seen: the shim ended before processes that it had started: nobody looks after what it leaves
                 app (pid 1011) was ended by SIGKILL
             6000000 default/web exit app attempt=2 exit=3 asked=false
               container.run / exited_with_error seen: it exited with 3
@@ -359,7 +359,7 @@ fn the_shim_of_the_nameless_is_killed() {
         s.named_late(|start| (start.method == "CreateContainer").then_some(9_000_000)),
         expect![[r#"
             5000000 default/web shim_exit - by=app pid 1011 signal=9 running=2
-              sandbox.run / shim_died seen: the shim ended while processes that it had started ran: the runtime ends what is left
+              sandbox.run / shim_died seen: the shim ended before processes that it had started: nobody looks after what it leaves
                 app (pid 1011) was ended by SIGKILL
             5020000 default/web signal app by=runc pid 1600 signal=9
             5020100 default/web exit app lasted=4903100 by=runc pid 1600 signal=9 sender=runtime asked=false
@@ -379,24 +379,30 @@ fn crio() {
     s.signal(20_002_000, (1600, "crun"), init, 15);
     s.exit(20_100_000, init, 0);
     s.exit(20_110_000, monitor, 0);
-    check(s, expect![[r#"
+    check(
+        s,
+        expect![[r#"
         20000000 default/web stop app grace_s=30
         20002000 default/web signal app by=crun pid 1600 signal=15 for=stop
         20100000 default/web exit app lasted=20004000 exit=0 asked=true
         20200000 default/web stopped app lasted=200000 killed=false
-    "#]]);
+    "#]],
+    );
     let mut s = super::super::crio::whole("crun");
     s.signal(20_000_000, (4242, "bash"), monitor, 9);
     s.killed(20_000_100, monitor, 9);
     s.exit(30_000_000, init, 2);
-    check(s, expect![[r#"
-        20000100 default/web shim_exit app by=app pid 1501 signal=9 running=1
-          sandbox.run / shim_died seen: the shim ended while 1 process that it had started ran: the runtime ends what is left
-            app (pid 1501) was ended by SIGKILL
-        30000000 default/web exit app lasted=29904000 exit=2 asked=false
-          container.run / exited_with_error seen: it exited with 2
-            the first process (pid 1503) exited with 2
-    "#]]);
+    check(
+        s,
+        expect![[r#"
+            20000100 default/web shim_exit app by=app pid 1501 signal=9 running=1
+              sandbox.run / shim_died seen: the shim ended before a process that it had started: nobody looks after what it leaves
+                app (pid 1501) was ended by SIGKILL
+            30000000 default/web exit app lasted=29904000 exit=2 asked=false
+              container.run / exited_with_error seen: it exited with 2
+                the first process (pid 1503) exited with 2
+        "#]],
+    );
 }
 
 /// A container of the runtime's own API (`ctr run`) is no pod's.
