@@ -89,9 +89,13 @@ impl Lifecycle {
         unit.oom = true;
         unit.init_oom = unit.init_oom.or(Some(pid).filter(|_| becomes_init));
         let init = unit.init() == Some(pid);
-        if unit.life.victims.len() < MAX_VICTIMS || init {
-            unit.life.victims.push(victim);
+        if unit.life.victims.iter().any(|known| known.pid == pid && at.since(known.at) <= WAIT_NS) {
+            return;
         }
+        if unit.life.victims.len() >= MAX_VICTIMS {
+            unit.life.victims.remove(0);
+        }
+        unit.life.victims.push(victim);
         let Some(key) = key else { return };
         if !init {
             self.hold(Held { victim, unit: Some(key) });
