@@ -65,6 +65,12 @@ pub fn unpullable(name: &str) -> Value {
     pod(name, &json!([{ "name": "app", "image": format!("{REGISTRY}/private:1") }]))
 }
 
+/// One container that kubelet never makes: it must not run as root, and its image does.
+pub fn unmade(name: &str) -> Value {
+    let security = json!({ "runAsNonRoot": true });
+    pod(name, &json!([{ "name": "app", "image": BUSYBOX_IMAGE, "securityContext": security }]))
+}
+
 /// Two containers that sleep; the first may have an exec probe every ten seconds.
 pub fn plain(name: &str, probe: bool) -> Value {
     let sleep = |name: &str| json!({ "name": name, "image": BUSYBOX_IMAGE, "command": ["/bin/sleep", "100000"] });

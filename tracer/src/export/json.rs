@@ -227,6 +227,7 @@ objects! {
         total_ns: u64,
         exit: Option<AttemptExit>,
         waited_ns: Option<u64>,
+        kubelet: Option<&'static str>,
     }
     AttemptExit { code: Option<u8>, signal: Option<u8>, oom: bool, before_ns: u64, }
     Waiting<'a> {
@@ -268,7 +269,8 @@ impl<'a> From<&'a trace::Trace> for Trace<'a> {
             sandbox: sandbox(&t.sandbox),
             containers: t.containers.iter().map(container).collect(),
             verdict: t.verdict.as_ref().map(verdict),
-            attempts: Some(t.attempts.iter().map(attempt).collect::<Vec<_>>()).filter(|all| !all.is_empty()),
+            attempts: Some(t.attempts.iter().map(|it| attempt(it, t.kind)).collect::<Vec<_>>())
+                .filter(|all| !all.is_empty()),
             waiting: t.waiting.as_ref().map(waiting),
             quality: quality(&t.quality),
         }
@@ -424,7 +426,7 @@ pub(super) fn verdict(v: &trace::Verdict) -> Verdict<'_> {
     }
 }
 
-fn attempt(a: &trace::Attempt) -> Attempt<'_> {
+fn attempt(a: &trace::Attempt, of: trace::StartKind) -> Attempt<'_> {
     let exit =
         |e: trace::AttemptExit| AttemptExit { code: e.code, signal: e.signal, oom: e.oom, before_ns: e.before_ns };
     Attempt {
@@ -438,6 +440,7 @@ fn attempt(a: &trace::Attempt) -> Attempt<'_> {
         total_ns: a.total_ns,
         exit: a.exit.map(exit),
         waited_ns: a.waited_ns,
+        kubelet: a.kubelet(of),
     }
 }
 

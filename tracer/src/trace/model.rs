@@ -73,6 +73,18 @@ pub struct Attempt {
     pub waited_ns: Option<u64>,
 }
 
+impl Attempt {
+    /// The word that kubelet shows while it waits to try again, in a trace of that kind. It starts a container anew at
+    /// once, then after 10 s, 20 s, … to 300 s; less than that is its own work between two attempts, and a container that
+    /// could not be made is not backed off.
+    pub fn kubelet(&self, of: StartKind) -> Option<&'static str> {
+        const BACKOFF_NS: u64 = 5_000_000_000;
+        let made = self.stage.as_ref().is_none_or(|stage| !stage.starts_with("container.create"));
+        let waited = self.waited_ns.is_some_and(|waited| waited >= BACKOFF_NS);
+        (of == StartKind::Container && made && waited).then_some("CrashLoopBackOff")
+    }
+}
+
 /// How the container of an earlier attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptExit {

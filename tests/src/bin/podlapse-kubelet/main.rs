@@ -90,6 +90,7 @@ async fn test(args: &Args) -> Result<bool> {
     for pod in ["fresh", "after"] {
         check(&format!("the start of {pod} is complete, its calls named"), whole(&traces, pod));
     }
+    check("kubelet's CreateContainerConfigError is told", is_unmade(&traces));
     let secrets: Vec<&str> = secrets::SECRETS.into_iter().chain(kubelet::SECRETS).collect();
     check("stdout holds no secret", holds_none("stdout", &ended.stdout, &secrets));
     check("stderr holds no secret", holds_none("stderr", ended.stderr.as_bytes(), &secrets));
@@ -144,7 +145,10 @@ async fn while_recorded(node: &mut Node, watch: &mut Watch, file: &Path) -> Resu
     node.start_kubelet()?;
     node.put_static_pod("after", &kubelet::web("after"))?;
     watch.running("after", 2).await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    say("a pod comes whose container kubelet does not make");
+    node.put_static_pod("unmade", &kubelet::unmade("unmade"))?;
+    // kubelet tries again after ten seconds or a little more.
+    tokio::time::sleep(Duration::from_secs(35)).await;
     let detached = MonotonicNs::now().0;
     podlapse.interrupt()?;
     Ok(Recorded { ended: podlapse.wait(Duration::from_secs(60))?, attached, detached })
@@ -174,6 +178,18 @@ fn whole(traces: &[Value], pod: &str) -> Result<()> {
     let kinds: Vec<_> =
         trace["containers"].as_array().into_iter().flatten().map(|it| (&it["name"], &it["kind"])).collect();
     ensure!(kinds.len() == 3 && kinds[0].0 == "init" && kinds[0].1 == "init", "containers {kinds:?}");
+    Ok(())
+}
+
+/// The pod whose container must not run as root.
+fn is_unmade(traces: &[Value]) -> Result<()> {
+    let name = Node::static_pod_name("unmade");
+    let trace =
+        traces.iter().find(|trace| trace["pod"]["name"] == name).with_context(|| format!("no trace of {name}"))?;
+    let verdict = &trace["verdict"];
+    println!("{name}: {verdict}");
+    ensure!(verdict["reason"] == "no_create_container", "{} {verdict}", trace["outcome"]);
+    ensure!(verdict["kubelet"] == "CreateContainerConfigError" && verdict["confidence"] == "inferred", "{verdict}");
     Ok(())
 }
 

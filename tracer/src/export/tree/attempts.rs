@@ -4,10 +4,6 @@ use super::super::text::Charset;
 use super::super::time::duration;
 use crate::trace::{Attempt, AttemptExit, StartKind, Trace};
 
-/// kubelet restarts a container at once, then after 10 s, 20 s, … to 300 s (CrashLoopBackOff); less than that is its
-/// own work between two attempts.
-const BACKOFF_NS: u64 = 5_000_000_000;
-
 pub(super) fn lines(trace: &Trace, charset: Charset) -> Vec<String> {
     let Some(first) = trace.attempts.first() else { return Vec::new() };
     let head = format!("earlier attempts, the first {} before this one:", duration(first.before_ns));
@@ -27,10 +23,10 @@ fn line(trace: &Trace, attempt: &Attempt, charset: Charset) -> String {
         text += &format!(", {} in {}", charset.clean(reason), charset.clean(stage));
     }
     text += &attempt.exit.map_or_else(String::new, |exit| format!(", then {}", ended(exit)));
-    match attempt.waited_ns {
-        Some(waited) if waited >= BACKOFF_NS => text += &format!("; backoff {}", duration(waited)),
-        Some(waited) => text += &format!("; the next {} later", duration(waited)),
-        None => {}
+    match (attempt.waited_ns, attempt.kubelet(trace.kind)) {
+        (Some(waited), Some(word)) => text += &format!("; backoff {} ({word})", duration(waited)),
+        (Some(waited), None) => text += &format!("; the next {} later", duration(waited)),
+        (None, _) => {}
     }
     text
 }
@@ -83,12 +79,25 @@ mod tests {
             exit: None,
             ..killed.clone()
         };
+        // kubelet backs off what it could start, and tries to make what it could not at its next look.
+        let not_made = Attempt {
+            attempt: Some(3),
+            stage: Some("container.create".into()),
+            reason: Some("call_failed".into()),
+            ..failed.clone()
+        };
         let mut trace = samples::complete();
-        (trace.kind, trace.attempts) = (StartKind::Container, vec![pod, killed, failed]);
+        (trace.kind, trace.attempts) = (StartKind::Container, vec![pod, killed, failed, not_made]);
+        let mut json = Vec::new();
+        crate::export::write_json(&mut json, &trace).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let words: Vec<_> = json["attempts"].as_array().unwrap().iter().map(|it| it["kubelet"].as_str()).collect();
+        assert_eq!(words, [None, Some("CrashLoopBackOff"), Some("CrashLoopBackOff"), None]);
         expect![[r#"
             earlier attempts, the first 42.50 s before this one:
               the pod's start 0: complete after 1.200 s, then exited with 1; the next 900.0 ms later
-              attempt 1: complete after 1.200 s, then OOM-killed; backoff 20.00 s
-              attempt 2: failed after 1.200 s, entrypoint_not_found in container.start.oci.create.lookpath; backoff 20.00 s"#]].assert_eq(&lines(&trace, Charset::Ascii).join("\n"));
+              attempt 1: complete after 1.200 s, then OOM-killed; backoff 20.00 s (CrashLoopBackOff)
+              attempt 2: failed after 1.200 s, entrypoint_not_found in container.start.oci.create.lookpath; backoff 20.00 s (CrashLoopBackOff)
+              attempt 3: failed after 1.200 s, call_failed in container.create; the next 20.00 s later"#]].assert_eq(&lines(&trace, Charset::Ascii).join("\n"));
     }
 }
