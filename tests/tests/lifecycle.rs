@@ -12,8 +12,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
-/// It hears SIGTERM.
-const APP: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+/// It hears SIGTERM, and is ready after two seconds.
+const APP: &str = "trap 'exit 0' TERM; sleep 2; : > /tmp/ready; while :; do sleep 0.1; done";
+const PROBE: [&str; 3] = ["/bin/sh", "-c", "[ -e /tmp/ready ]"];
+
+/// What comes of a probe that fails first, and of the calls of a person.
+const FIRST_HALF: &str = "probe app-0, probe app-0, ready, exec app-0, attach app-0, port_forward, ";
+/// What comes of an app that is killed, and of the pod's end; containerd takes the network down once more when the sandbox
+/// is removed.
+const SECOND_HALF: &str = "signal app-0, exit app-0, removed app-0, stop app-1, signal app-1, exit app-1, stopped app-1, \
+    stop side-0, signal side-0, exit side-0, stopped side-0, sandbox_stop, cni_del, cni_del, cni_del, cni_del, \
+    sandbox_stopped, removed app-1, removed side-0, cni_del, cni_del, cni_del, cni_del, sandbox_removed";
 
 fn app() -> Container {
     Container::new("app").command(&["/bin/sh", "-c", APP])
@@ -95,6 +104,42 @@ async fn end(cri: &mut Cri, sandbox: &str, containers: &[&StartedContainer]) -> 
     Ok(())
 }
 
+/// kubelet probes the app until it is ready; somebody looks into it.
+async fn used(cri: &mut Cri, started: &StartedPod) -> Result<()> {
+    let app = &started.containers[0].id;
+    for _ in 0..20 {
+        let (probe, _) = cri.exec_sync(app, &PROBE, 1).await.ok("ExecSync")?;
+        if probe.exit_code == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    cri.exec(app, &["/bin/true"]).await.ok("Exec")?;
+    cri.attach(app).await.ok("Attach")?;
+    cri.port_forward(&started.id, 80).await.ok("PortForward")?;
+    // The start settles.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    Ok(())
+}
+
+fn is_told_of_use(told: &Told) -> Result<()> {
+    let probes = told.all("probe");
+    let [bad, good] = &probes[..] else { anyhow::bail!("{} probes: {}", probes.len(), told.story()) };
+    ensure!(bad["exit_code"] == 1 && bad["attributes"]["via"] == "exec" && bad["verdict"].is_null(), "{bad}");
+    let failed = good["attributes"]["failed"].as_str().and_then(|failed| failed.parse::<u32>().ok());
+    ensure!(good["exit_code"] == 0 && failed.is_some_and(|failed| failed > 0), "{good}");
+    for (event, method) in [("exec", "Exec"), ("attach", "Attach"), ("port_forward", "PortForward")] {
+        let found = told.all(event);
+        ensure!(
+            found.len() == 1 && found[0]["call"]["method"] == method && found[0]["call"]["code"] == "OK",
+            "{found:?}"
+        );
+    }
+    ensure!(told.all("ready").len() == 1, "{}", told.story());
+    ensure!(told.story() == [FIRST_HALF, SECOND_HALF].concat(), "{}", told.story());
+    Ok(())
+}
+
 /// The app is killed and made again, then the pod ends.
 async fn second_half(cri: &mut Cri, pod: &Pod, started: &StartedPod) -> Result<StartedContainer> {
     let [first, side] = &started.containers[..] else { anyhow::bail!("two containers") };
@@ -136,7 +181,6 @@ fn second_half_is_right(told: &Told, started: &StartedPod, second: &StartedConta
     }
 
     let plugins: Vec<&str> = told.all("cni_del").into_iter().filter_map(|it| it["process"]["comm"].as_str()).collect();
-    // containerd takes the network down once more when the sandbox is removed.
     for plugin in ["loopback", "bridge", "host-local", "portmap"] {
         ensure!(plugins.contains(&plugin), "no {plugin} in {plugins:?}");
     }
@@ -166,9 +210,11 @@ async fn from_start_to_removal() -> Result<()> {
     let beside = cri.start_pod(&other, &[Container::new("app")]).await?;
     kill(beside.containers[0].pid)?;
 
+    used(&mut cri, &started).await?;
     let second = second_half(&mut cri, &pod, &started).await?;
     let told = Told::by(podlapse, &file)?;
     println!("{}", told.story());
+    is_told_of_use(&told)?;
     second_half_is_right(&told, &started, &second)?;
     ensure!(
         told.traces.len() == 2 && told.traces.iter().all(|trace| trace["outcome"] == "complete"),
@@ -191,6 +237,7 @@ async fn that_ran_before() -> Result<()> {
     let told = Told::by(podlapse, &file)?;
     println!("{}", told.story());
     second_half_is_right(&told, &started, &second)?;
+    ensure!(told.story() == SECOND_HALF, "{}", told.story());
     ensure!(told.traces.len() == 1, "{} starts, not the restart alone", told.traces.len());
     node.stop()
 }

@@ -8,10 +8,10 @@ use rustix::process::Signal;
 
 use super::runtime::{gone, kill, kill_shim};
 use super::stand::Stand;
-use super::{Case, Right, lives, works};
+use super::{Case, Right, lives, newer_life, works};
 use crate::cri::{Container, Limits, Pod, StartedPod};
 
-/// The runtime ends what the shim had started.
+/// The runtime ends what the shim had started; containerd 2 leaves it to itself.
 const WITHOUT_SHIM: &[Right] = &[("container.run", "shim_died"), ("sandbox.run", "shim_died")];
 const STICKS: &[Right] = &[("sandbox.stop.cni", "cni_del_failed"), ("sandbox.stop.cni.sticks", "cni_del_failed")];
 
@@ -26,8 +26,12 @@ pub(super) const CASES: &[Case] = &[
     lives("crash-loop", &[("container.run", "exited_with_error"); 5], |on| Box::pin(crash_loop(on))),
     lives("restart", &[("container.run", "killed")], |on| Box::pin(restart(on))),
     lives("stop-ignored", &[("container.stop", "grace_exceeded")], |on| Box::pin(stop(on, "trap '' TERM", 1))),
+    lives("poststart-fails", &[("poststart", "poststart_failed")], |on| Box::pin(post_start(on))),
     lives("pause-killed", &[("sandbox.run", "sandbox_exited")], |on| Box::pin(pause_killed(on))),
-    lives("shim-killed-running", WITHOUT_SHIM, |on| Box::pin(shim_killed(on))),
+    newer_life(
+        lives("shim-killed-running", WITHOUT_SHIM, |on| Box::pin(shim_killed(on))),
+        &[("sandbox.run", "shim_died")],
+    ),
     lives("cni-del-fails", STICKS, |on| Box::pin(cni_del_fails(on))),
     works("app-exits-0", |on| Box::pin(app_exits(on, 0))),
     works("stop-graceful", |on| Box::pin(stop(on, "trap 'exit 0' TERM", 30))),
@@ -107,10 +111,24 @@ async fn stop(on: &mut Stand, trap: &str, grace: i64) -> Result<Pod> {
     Ok(pod)
 }
 
+/// kubelet runs the hook when the container was started, and stops the container when the hook failed.
+async fn post_start(on: &mut Stand) -> Result<Pod> {
+    let (pod, started) = on.runs("", &[shell("trap 'exit 0' TERM; while :; do sleep 0.2; done")]).await?;
+    let id = &started.containers[0].id;
+    let (hook, _) = on.cri.exec_sync(id, &["/bin/sh", "-c", "exit 4"], 0).await.ok("ExecSync")?;
+    ensure!(hook.exit_code == 4, "the hook does not fail");
+    on.cri.stop_container(id, 30).await.ok("StopContainer")?;
+    Ok(pod)
+}
+
 async fn shim_killed(on: &mut Stand) -> Result<Pod> {
     let (pod, started) = running(on, Container::new("app")).await?;
     kill_shim(&started.id)?;
     on.cri.ended(&started.containers[0].id).await?;
+    if !on.is_newer() {
+        gone(started.containers[0].pid).await?;
+        gone(started.pid).await?;
+    }
     Ok(pod)
 }
 

@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     works("host-network", |on| Box::pin(host_network(on))),
     works("init-container", |on| Box::pin(kinds(on))),
     works("shared-pids", |on| Box::pin(shared_pids(on))),
+    works("user-namespace", |on| Box::pin(user_namespace(on))),
     works("exec-probe", |on| Box::pin(probe(on))),
     works("exec-probe-storm", |on| Box::pin(probe_storm(on))),
     works("image-by-digest", |on| Box::pin(by_digest(on))),
@@ -55,6 +56,14 @@ async fn shared_pids(on: &mut Stand) -> Result<Pod> {
     let mut pod = on.pod("")?;
     pod.pid_mode = NamespaceMode::Pod;
     on.cri.start_pod(&pod, &[Container::new("one"), Container::new("two")]).await?;
+    Ok(pod)
+}
+
+/// containerd 1.6 leaves it out, and with a later one runc 1.1 cannot do it.
+async fn user_namespace(on: &mut Stand) -> Result<Pod> {
+    let mut pod = on.pod("crun")?;
+    pod.user_namespace = true;
+    on.cri.start_pod(&pod, &[Container::new("app")]).await?;
     Ok(pod)
 }
 

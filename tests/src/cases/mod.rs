@@ -41,6 +41,7 @@ pub struct Case {
     newer: Option<Expected>,
     /// Stage and reason of what goes wrong after the start, sorted.
     life: &'static [Right],
+    newer_life: Option<&'static [Right]>,
     /// It breaks its node, or takes long.
     pub own_node: bool,
     make: Make,
@@ -64,7 +65,7 @@ pub enum Expected {
 }
 
 const fn case(name: &'static str, expected: Expected, make: Make) -> Case {
-    Case { name, expected, newer: None, life: &[], own_node: false, make }
+    Case { name, expected, newer: None, life: &[], newer_life: None, own_node: false, make }
 }
 
 const fn fails(name: &'static str, verdicts: &'static [Right], make: Make) -> Case {
@@ -99,6 +100,11 @@ const fn newer(case: Case, verdicts: &'static [Right]) -> Case {
     Case { newer: Some(Expected::Verdicts(verdicts)), ..case }
 }
 
+/// And something else after the start with containerd 2.
+const fn newer_life(case: Case, life: &'static [Right]) -> Case {
+    Case { newer_life: Some(life), ..case }
+}
+
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Case> {
     let families =
@@ -130,8 +136,10 @@ pub struct Kind {
 pub struct Row {
     /// The case.
     pub case: &'static Case,
-    /// What podlapse was to say.
+    /// What podlapse was to say of the starts.
     pub expected: Expected,
+    /// And of what came after them.
+    life: &'static [Right],
     /// What podlapse said, of the starts and then of what came after them.
     pub found: Vec<Found>,
     /// What it says when every text is blank.
@@ -162,7 +170,7 @@ impl Row {
             Expected::Verdicts(right) => right,
             Expected::Nothing | Expected::InProgress => &[],
         };
-        starts.iter().chain(self.case.life).copied()
+        starts.iter().chain(self.life).copied()
     }
 
     /// Whether all is as expected.
@@ -234,7 +242,9 @@ async fn on_one_node(cases: &[&'static Case], kind: &Kind) -> Result<Vec<Row>> {
 }
 
 fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], [judged, blanked]: [&Judged; 2]) -> Row {
-    let expected = case.newer.filter(|_| kind.containerd == Containerd::V21).unwrap_or(case.expected);
+    let newer = kind.containerd == Containerd::V21;
+    let expected = case.newer.filter(|_| newer).unwrap_or(case.expected);
+    let life = case.newer_life.filter(|_| newer).unwrap_or(case.life);
     let (uid, mut wrong) = match &pod {
         Ok(pod) => (pod.uid.as_str(), None),
         Err(error) => ("", Some(format!("{error:#}"))),
@@ -270,10 +280,10 @@ fn row(case: &'static Case, kind: &Kind, pod: Result<Pod>, traces: &[Value], [ju
     }
     let mut found: Vec<Found> = own.iter().filter_map(|trace| found(trace)).collect();
     found.extend(judged.of(uid).1);
-    let (starts, life) = blanked.of(uid);
-    let blanked = starts.into_iter().chain(life).collect();
+    let (starts, after) = blanked.of(uid);
+    let blanked = starts.into_iter().chain(after).collect();
     let traces = own.into_iter().cloned().collect();
-    Row { case, expected, found, blanked, traces, wrong }
+    Row { case, expected, life, found, blanked, traces, wrong }
 }
 
 /// The verdict of a trace.

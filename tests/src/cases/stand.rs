@@ -78,8 +78,7 @@ pub(super) struct Stand {
     tools: Tools,
     podlapse: Running,
     recording: PathBuf,
-    /// The handler of pods that need none of their own.
-    runtime: String,
+    kind: Kind,
     /// Pods made so far.
     pods: u32,
 }
@@ -95,7 +94,7 @@ impl Stand {
         let options = ["--next", "1000", "--restarts", "-o", "json"];
         let podlapse = podlapse::attach(&node, &["record", file], &options)?;
         let cri = Cri::connect(&node.socket()).await?;
-        let mut stand = Stand { node, cri, tools, podlapse, recording, runtime: kind.runtime.clone(), pods: 0 };
+        let mut stand = Stand { node, cri, tools, podlapse, recording, kind: kind.clone(), pods: 0 };
         stand.import(image::BROKEN_IMAGE, image::write_broken).await?;
         Ok(stand)
     }
@@ -112,11 +111,16 @@ impl Stand {
         Ok((traces, judged, blanked))
     }
 
+    /// containerd 2.
+    pub(super) fn is_newer(&self) -> bool {
+        self.kind.containerd == Containerd::V21
+    }
+
     /// Another pod, with its cgroup.
     pub(super) fn pod(&mut self, handler: &str) -> Result<Pod> {
         self.pods += 1;
         let mut pod = Pod::new(&format!("pod-{}", self.pods), "cases")?.on_node(self.node.cgroup());
-        pod.runtime_handler = if handler.is_empty() { self.runtime.clone() } else { handler.to_owned() };
+        pod.runtime_handler = if handler.is_empty() { self.kind.runtime.clone() } else { handler.to_owned() };
         cgroup::create(&pod.cgroup_parent)?;
         Ok(pod)
     }
