@@ -46,30 +46,40 @@ fn the_examples_run() {
         std::os::unix::fs::symlink(folder, dir.path().join(folder.file_name().unwrap())).unwrap();
     }
 
-    let page = docs.join("reading-traces.md");
-    let old = fs::read_to_string(&page).unwrap();
+    let hint = "is not what podlapse prints: UPDATE_EXPECT=1 cargo test -p podlapse --test docs";
+    for page in ["reading-traces.md", "life.md"] {
+        let page = docs.join(page);
+        let old = fs::read_to_string(&page).unwrap();
+        let new = with_what_is_printed(&old, dir.path());
+        if update {
+            fs::write(&page, &new).unwrap();
+        }
+        assert!(new == old || update, "{} {hint}", page.display());
+    }
+    let perfetto = docs.join("example/three-containers.perfetto.json");
+    let made = fs::read_to_string(dir.path().join("start.json")).unwrap();
+    if update {
+        fs::write(&perfetto, &made).unwrap();
+    }
+    assert!(fs::read_to_string(&perfetto).unwrap() == made, "{} {hint}", perfetto.display());
+}
+
+/// A page whose commands are followed by what they print.
+fn with_what_is_printed(page: &str, dir: &Path) -> String {
     let mut new = String::new();
-    let mut lines = old.lines().peekable();
+    let mut lines = page.lines().peekable();
     let mut inside = false;
     while let Some(line) = lines.next() {
         new += &format!("{line}\n");
         match line.strip_prefix("$ ") {
             Some(command) if inside => {
                 while lines.next_if(|line| !line.starts_with("$ ") && !line.starts_with("```")).is_some() {}
-                new += &run(command, dir.path());
+                new += &run(command, dir);
             }
             _ => inside = line == "```console" || (inside && !line.starts_with("```")),
         }
     }
-    let perfetto = docs.join("example/three-containers.perfetto.json");
-    let made = fs::read_to_string(dir.path().join("start.json")).unwrap();
-    if update {
-        fs::write(&page, &new).unwrap();
-        fs::write(&perfetto, &made).unwrap();
-    }
-    let hint = "is not what podlapse prints: UPDATE_EXPECT=1 cargo test -p podlapse --test docs";
-    assert!(new.lines().eq(old.lines()) || update, "{} {hint}", page.display());
-    assert!(fs::read_to_string(&perfetto).unwrap() == made, "{} {hint}", perfetto.display());
+    new
 }
 
 fn run(command: &str, dir: &Path) -> String {
