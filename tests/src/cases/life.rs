@@ -100,7 +100,7 @@ async fn crash_loop(on: &mut Stand) -> Result<Pod> {
 
 async fn restart(on: &mut Stand) -> Result<Pod> {
     let app = Container::new("app");
-    let (pod, started) = on.runs("", std::slice::from_ref(&app)).await?;
+    let (pod, started) = running(on, app.clone()).await?;
     on.cri.restart_container(&pod, &started.id, &app, &started.containers[0]).await?;
     Ok(pod)
 }
