@@ -172,12 +172,18 @@ impl Polls {
             let since = self.unanswered.get(method).map_or(open.at, |it| it.since.min(open.at));
             (since, unanswered(method))
         });
-        // A call that nobody reads is not seen: it is known only that there were some each minute before.
-        let stopped = view
-            .stopped
-            .filter(|_| !self.begun.is_empty())
-            .map(|(at, by)| (at, format!("the runtime is stopped by {by}, and reads no call,")));
-        open.chain(stopped).min().filter(|(since, _)| view.now.since(*since) >= SLOW_NS)
+        let open = open.min();
+        // A call that nobody reads is not seen: it is known only that there were some in the minute before.
+        let stopped = view.stopped.filter(|_| !self.begun.is_empty());
+        let oldest = match stopped {
+            // That is why those that are open are.
+            Some((at, by)) => {
+                let since = open.map_or(at, |(since, _)| since.min(at));
+                Some((since, format!("the runtime is stopped by {by}, and reads no call,")))
+            }
+            None => open,
+        };
+        oldest.filter(|(since, _)| view.now.since(*since) >= SLOW_NS)
     }
 
     fn tell(
@@ -198,7 +204,7 @@ impl Polls {
             true => "that is past the 3 min after which kubelet's PLEG is unhealthy",
             false => "kubelet's PLEG is unhealthy after 3 min of that",
         };
-        let mut evidence: Vec<String> = view.stopped.is_none().then(|| self.rate(view)).into_iter().collect();
+        let mut evidence = vec![self.rate(view)];
         evidence.extend(self.answered.map(|(method, at, took)| {
             format!("the last answer, {} ago, to {method}, took {}", seconds(now.since(at)), millis(took))
         }));
@@ -216,11 +222,14 @@ impl Polls {
 
     /// How often such calls come, and how many are open.
     fn rate(&self, view: &View<'_>) -> String {
+        let open = view.open().count();
+        if view.stopped.is_some() {
+            return format!("polls that are open: {open}");
+        }
         let watched = view.now.since(view.began).clamp(SECOND, MINUTE_NS);
         let begun: u64 = self.begun.values().sum();
         let tenths = (begun * 10 * SECOND).div_ceil(watched);
         let (whole, tenth) = (tenths / 10, tenths % 10);
-        let open = view.open().count();
         format!("{whole}.{tenth} polls a second in the last {}, {open} of them open", seconds(watched))
     }
 }

@@ -309,6 +309,7 @@ fn a_runtime_that_stands_still() {
         25,
         expect![[r#"
             15.0 s cri_list_slow goes on since 5.0 s: the runtime is stopped by signal 19, which bash (pid 77) sent, and reads no call, for 10.0 s; kubelet's PLEG is unhealthy after 3 min of that
+              polls that are open: 0
               the last answer, 10.8 s ago, to ListContainers, took 5.0 ms
               no other call is open
             20.0 s cri_list_slow is over since 5.0 s: ListContainers is answered within 5.0 ms, after 15.0 s
