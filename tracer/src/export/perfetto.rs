@@ -2,7 +2,8 @@
 //!
 //! A span is one complete event (`X`) whose `args` are the span as `podlapse.trace/v1` has it, so nothing is shown here
 //! that is not there. Spans of one thread nest; what runs beside them has a lane of its own. A flow leads from a call to
-//! each process that it caused. Events of a pod's life are instants (`i`) of a process of their own. Times are microseconds of `CLOCK_MONOTONIC` with a fraction.
+//! each process that it caused. Events of a pod's life are instants (`i`) of a process of their own. Times are microseconds
+//! of `CLOCK_MONOTONIC` with a fraction.
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
 use std::collections::BTreeMap;
