@@ -14,8 +14,10 @@ use crate::trace::{LifeEvent, LifeKind, LifeProcess};
 const MAX_VICTIMS: usize = 8;
 /// Kills, and shims' words about them, that are remembered.
 const MAX_HELD: usize = 64;
-/// The kernel kills all of a group within that time, and a shim tells within that time.
-const WAIT_NS: u64 = 500_000_000;
+/// The kernel kills all of a group within that time.
+const GROUP_NS: u64 = 500_000_000;
+/// A shim tells within that time, on a busy node, too.
+const WAIT_NS: u64 = 2_000_000_000;
 /// An init that ends so soon after a child was killed ends with it.
 const SOON_NS: u64 = 10_000_000_000;
 /// What a shell makes of a child that SIGKILL ended.
@@ -62,7 +64,7 @@ impl Unit {
     /// Whether all of its processes go with one, as far as is known.
     pub(super) fn group(&self, at: MonotonicNs) -> Option<bool> {
         let asked = self.writes.effective(at).get("memory.oom.group").map(|value| value == "1");
-        let near = |victim: &&Victim| at.since(victim.at).max(victim.at.since(at)) <= WAIT_NS;
+        let near = |victim: &&Victim| at.since(victim.at).max(victim.at.since(at)) <= GROUP_NS;
         let many = self.life.victims.iter().filter(near).count() > 1;
         if many { Some(true) } else { asked }
     }
@@ -89,7 +91,7 @@ impl Lifecycle {
         unit.oom = true;
         unit.init_oom = unit.init_oom.or(Some(pid).filter(|_| becomes_init));
         let init = unit.init() == Some(pid);
-        if unit.life.victims.iter().any(|known| known.pid == pid && at.since(known.at) <= WAIT_NS) {
+        if unit.life.victims.iter().any(|known| known.pid == pid && at.since(known.at) <= GROUP_NS) {
             return;
         }
         if unit.life.victims.len() >= MAX_VICTIMS {
