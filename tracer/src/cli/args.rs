@@ -22,7 +22,7 @@ const EXIT: &str = "Exit code: 0 done, 1 failed or nothing matched, 2 wrong usag
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Trace the next pod start, a certain pod's, or those that COMMAND causes
+    /// Trace the next pod start, a certain pod's, or those that COMMAND causes; with --lifecycle up to the removal
     #[command(after_help = TRACE)]
     Trace(Trace),
     /// Trace, and keep what was seen in FILE, for `podlapse replay`

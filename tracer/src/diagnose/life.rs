@@ -149,7 +149,8 @@ pub(crate) fn shim_died(shim: &LifeProcess, code: Option<u8>, signal: Option<u8>
 pub(crate) fn poststart(how: &str) -> Verdict {
     let evidence = vec![how.to_owned()];
     let message = "the PostStart hook failed: kubelet kills the container for it".to_owned();
-    made("poststart_failed", "poststart", Found { message, culprit: None, evidence, sure: true })
+    // An ExecSync does not say that it is a hook.
+    made("poststart_failed", "poststart", Found { message, culprit: None, evidence, sure: false })
 }
 
 /// A call failed.
@@ -208,7 +209,7 @@ fn grace_exceeded(end: &End<'_>) -> Option<Found> {
     let message = format!("it did not end within {} of {name}, so the runtime killed it", seconds(waited));
     let mut evidence = vec![format!("the runtime sent {name}, and SIGKILL {} later", seconds(waited))];
     if ignored {
-        evidence.push(format!("the kernel dropped {name}: pid 1 of a pid namespace that has no handler for it"));
+        evidence.push(format!("the kernel dropped {name}: the process ignores it, or is the first of its pid namespace and has no handler for it"));
     }
     Some(Found { message, culprit: None, evidence, sure: true })
 }

@@ -36,6 +36,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const GATHER: Duration = Duration::from_millis(5);
 /// Parts of a list that may wait to be taken.
 const LISTED: usize = 1024;
+/// How long the first list is waited for.
+const FIRST_LIST: Duration = Duration::from_secs(1);
 /// Pairs of both clocks are this far apart.
 const CLOCK: Duration = Duration::from_secs(60);
 
@@ -147,7 +149,21 @@ impl Session {
         }
         session.merge.extend(found);
         session.attached();
+        session.first_list().await;
         Ok(session)
+    }
+
+    /// Waits for the list of what exists, a moment at most: what ends before it is named would be nobody's.
+    async fn first_list(&mut self) {
+        let deadline = Instant::now() + FIRST_LIST;
+        while !self.listing.is_empty() && Instant::now() < deadline {
+            let ended = tokio::time::timeout(LOOK, self.listing.join_next()).await;
+            self.drain();
+            self.listed();
+            if ended.is_ok() {
+                return;
+            }
+        }
     }
 
     /// The next records, in time order. Cancel safe.

@@ -76,12 +76,12 @@ kinds! {
     PostStart = "post_start", "A PostStart hook (an ExecSync that the next container waits for) ended.";
     Probe = "probe", "The first exec probe of a container, or one that turned out other than the one before, ended; or a client's connect to a port of the pod was accepted for the first time. `via` is `exec` or `connect`, `port` the port, `failed` how many failed before in a row.";
     Ready = "ready", "Every probe of the pod that was seen has succeeded once: ready as far as it can be seen. Other probes may exist that were not seen.";
-    Exec = "exec", "Exec (kubectl exec): the runtime was asked for a stream into the container. What runs there is not read.";
+    Exec = "exec", "Exec (kubectl exec): the runtime was asked for a stream into the container; or an ExecSync without a timeout that is no PostStart hook, such as a PreStop hook, ended. What runs there is not read.";
     Attach = "attach", "Attach (kubectl attach): the runtime was asked for a stream to the container.";
     PortForward = "port_forward", "PortForward (kubectl port-forward): the runtime was asked for a stream to the pod.";
     Update = "update", "The resources of the pod or a container were changed.";
     Oom = "oom", "The kernel chose a process of the container to kill for memory. `rss_kib` is what it had, where the kernel tells (since 6.9), `limit` what its cgroup allows, `init` whether it is the container's first process, `group` whether all of the container's processes go with it.";
-    Signal = "signal", "A signal that ends a process by default was sent to the container's first process by another one. `for` is `stop` where the runtime sent it. `ignored` is `true` where the kernel dropped it: the process has no handler, and as the first of its pid namespace it has no default action.";
+    Signal = "signal", "A signal that ends a process by default was sent to the container's first process by another one. `for` is `stop` where the runtime sent it. `ignored` is `true` where the kernel dropped it: the process ignores it, or is the first of its pid namespace and has no handler for it.";
     Exit = "exit", "The container's first process ended. `asked` says whether a stop had been asked for, by a call or by a signal of the runtime; `sender` who sent the signal that ended it: `runtime`, `kernel`, `itself` or a process.";
     ShimExit = "shim_exit", "The shim (or conmon) ended while a container of it ran: nobody reaps it or hands its streams on any more. `running` is how many first processes it had, pause's included.";
     SandboxExit = "sandbox_exit", "The pause process ended while nobody had asked for the pod's stop: the sandbox has to be made again.";

@@ -14,6 +14,10 @@ pub fn sentence(event: &LifeEvent) -> String {
             let after = since(event, "the pod's first sign").map_or_else(String::new, |since| format!(", {since}"));
             format!("ready as far as it can be seen{after}: every probe that was seen has succeeded")
         }
+        LifeKind::Exec if event.call.as_ref().is_some_and(|call| call.method == "ExecSync") => {
+            let client = event.call.as_ref().and_then(|call| call.client.as_deref()).unwrap_or("a client");
+            format!("a command that {client} ran in the container {}", result(event))
+        }
         LifeKind::Exec => asked(event, "a stream to a command in the container"),
         LifeKind::Attach => asked(event, "a stream to the container"),
         LifeKind::PortForward => asked(event, "a stream to a port of the pod"),
@@ -21,8 +25,11 @@ pub fn sentence(event: &LifeEvent) -> String {
         LifeKind::Oom => oom(event),
         LifeKind::Signal => {
             let stop = if event.attribute("for") == Some("stop") { ", as part of the stop" } else { "" };
-            let dropped =
-                if event.attribute("ignored") == Some("true") { "; dropped: it has no handler for it" } else { "" };
+            let dropped = if event.attribute("ignored") == Some("true") {
+                "; dropped: the process ignores it, or has no handler for it"
+            } else {
+                ""
+            };
             format!(
                 "{} sent{}{stop}{dropped}",
                 event.signal.map_or("a signal".into(), named),
@@ -49,6 +56,7 @@ pub fn sentence(event: &LifeEvent) -> String {
         },
         LifeKind::Stopped => match (failure(event), event.attribute("killed")) {
             (Some(failure), _) => format!("the stop failed{}: {failure}", after(event)),
+            (None, _) if event.verdict.is_some() => format!("the stop was given up{}", after(event)),
             (None, Some("true")) => format!("stopped{}, killed when the grace period was over", after(event)),
             (None, _) => format!("stopped{}", after(event)),
         },

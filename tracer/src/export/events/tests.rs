@@ -199,7 +199,7 @@ fn every_kind_in_words() {
         signal          SIGINT (2) sent by bash (pid 99)
         signal          SIGTERM (15) sent by runc (pid 5000), as part of the stop
         exit            ended by SIGKILL (9) after 8.400 s, sent by bash (pid 99); nobody had asked for a stop
-        signal          SIGTERM (15) sent by runc (pid 5002), as part of the stop; dropped: it has no handler for it
+        signal          SIGTERM (15) sent by runc (pid 5002), as part of the stop; dropped: the process ignores it, or has no handler for it
         exit            ended by SIGKILL (9), sent by the runtime; a stop had been asked for
         exit            exited with 143 after 59.40 s; a stop had been asked for
         exit            exited with 0 after 500.0 ms

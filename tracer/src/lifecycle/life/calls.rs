@@ -56,8 +56,8 @@ impl Lifecycle {
         let because = life.poststart_failed.then_some("poststart_failed");
         let asked = match kind {
             LifeKind::Stopped => {
-                // What proto3 leaves out is 0.
-                let grace = fields.number(Field::Timeout).unwrap_or(0);
+                // What proto3 leaves out is 0; so is, to a runtime, a negative one.
+                let grace = fields.number(Field::Timeout).and_then(|grace| i64::try_from(grace).ok()).unwrap_or(0);
                 Some(LifeEvent::new(LifeKind::Stop, start.at).and("grace_s", Some(grace)).and("because", because))
             }
             LifeKind::SandboxStopped if !again => Some(LifeEvent::new(LifeKind::SandboxStop, start.at)),
@@ -83,7 +83,9 @@ impl Lifecycle {
         let Some(unit) = self.units.get(key) else { return };
         let event = match kind {
             LifeKind::Stopped => {
-                let killed = unit.exit.is_some().then(|| unit.grace_exceeded().is_some());
+                // Of one that had ended before this call, another one may have killed it.
+                let ended = unit.exit.as_ref().filter(|(ended, _)| *ended >= call.start.at);
+                let killed = ended.map(|_| unit.grace_exceeded().is_some());
                 let verdict = self.call_failed("container.stop", &call, &turnout);
                 LifeEvent { verdict, ..event.and("killed", killed) }
             }

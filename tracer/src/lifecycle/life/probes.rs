@@ -109,9 +109,13 @@ impl Lifecycle {
         // kubelet sends it as soon as StartContainer was answered; its own start may not be known yet.
         let soon = |at: MonotonicNs| call.start.at >= at && call.start.at.since(at) <= self.config.settle_ns;
         let fresh = shape.timeout == 0 && !unit.life.hooked && !unit.was_over(call.start.at);
+        let allowed = start.is_none_or(|start| {
+            let index = start.containers.iter().rposition(|it| it.id.as_ref() == Some(&unit.id));
+            index.is_none_or(|index| start.may_be_hook(index, &call.start))
+        });
         let hook = start.is_some_and(|start| {
             start.calls.iter().any(|known| known.key == call.key && known.method == Method::PostStart)
-        }) || fresh && unit.entered().is_some_and(|entry| soon(entry.at));
+        }) || fresh && allowed && unit.entered().is_some_and(|entry| soon(entry.at));
         let code = call.exit_code.filter(|_| turnout == Turnout::Good).and_then(|code| u8::try_from(code).ok());
         let event = LifeEvent { exit_code: code, ..event }.and("after_ns", after);
         // One that had been asked to end may fail.
@@ -126,7 +130,10 @@ impl Lifecycle {
             });
             return Some(LifeEvent { kind: LifeKind::PostStart, verdict, ..event });
         }
-        if !known || over || shape.timeout == 0 {
+        if known && shape.timeout == 0 {
+            return Some(LifeEvent { kind: LifeKind::Exec, ..event });
+        }
+        if !known || over {
             return None;
         }
         let failed = result(&mut unit.life.probes, MAX_PROBES, shape, (*at, good));

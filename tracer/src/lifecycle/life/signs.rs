@@ -83,7 +83,9 @@ impl Lifecycle {
         let Some(key) = self.processes.get(target).and_then(|process| process.unit) else { return };
         let by = self.by(record.tgid, target, code);
         let Some(unit) = self.units.get_mut(key).filter(|unit| unit.init() == Some(target)) else { return };
-        if HARMLESS.contains(&signal) || unit.exit.is_some() {
+        // What SIGKILL has reached is ending.
+        let dying = unit.life.last.as_ref().is_some_and(|last| last.signal == SIGKILL && !last.ignored);
+        if HARMLESS.contains(&signal) || unit.exit.is_some() || dying {
             return;
         }
         let sender = LifeProcess { pid: record.tgid, comm: comm.to_owned() };
@@ -97,7 +99,10 @@ impl Lifecycle {
         // One that repeats itself is told once.
         let same = |last: &Sent| last.signal == signal && last.sender == sent.sender;
         let again = unit.life.last.as_ref().is_some_and(same);
-        unit.life.last = Some(sent);
+        // One that the kernel dropped ended nothing.
+        if !sent.ignored || unit.life.last.as_ref().is_none_or(|last| last.ignored) {
+            unit.life.last = Some(sent);
+        }
         if told && !again {
             self.life.event(key, event);
         }
@@ -131,10 +136,13 @@ impl Lifecycle {
         let entered = unit.entered().map(|entry| entry.at);
         let last = unit.life.last.as_ref().filter(|last| exit.signal.is_none_or(|signal| signal == last.signal));
         let sandbox = self.sandbox_of(place);
-        let asked_by_call = [Some(unit), sandbox].into_iter().flatten().any(|it| it.was_asked(at))
-            || place.container.is_none() && self.all_asked(&unit.id, at);
+        // What was asked for after the signal that ended it is not why.
+        let decided = last.filter(|_| exit.signal.is_some()).map_or(at, |sent| sent.at);
+        let asked_by_call = [Some(unit), sandbox].into_iter().flatten().any(|it| it.was_asked(decided))
+            || place.container.is_none() && self.all_asked(&unit.id, decided);
         let shim_died = unit.life.shim_died.is_some();
-        let asked = asked_by_call || unit.life.first.is_some() && !shim_died;
+        let by_runtime = unit.life.first.as_ref().is_some_and(|first| first.at <= decided);
+        let asked = asked_by_call || by_runtime && !shim_died;
         let unsure = self.is_unsure(unit, at);
         let sender = last.filter(|_| exit.signal.is_some());
         let facts = End {

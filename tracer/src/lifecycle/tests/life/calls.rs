@@ -42,6 +42,20 @@ fn a_hook() {
     );
 }
 
+/// kubelet makes no other container before its hook has ended.
+#[test]
+fn a_command_that_is_no_hook() {
+    let (mut s, pod) = running();
+    container(&mut s, &pod, 140_000, "log", "/bin/log");
+    exec_sync(&mut s, (260_000, 280_000), ("0", 3), 7);
+    check(
+        s,
+        expect![[r#"
+        280000 default/web exec app lasted=20000 exit=7 after_ns=163000000
+    "#]],
+    );
+}
+
 /// kubelet kills the container for it.
 #[test]
 fn a_hook_that_fails() {
@@ -53,24 +67,24 @@ fn a_hook_that_fails() {
     check(
         s,
         expect![[r#"
-        180000 default/web post_start app lasted=47000 exit=7 after_ns=63000000
-          poststart / poststart_failed seen: the PostStart hook failed: kubelet kills the container for it
-            its command exited with 7
-        190000 default/web stop app grace_s=30 because=poststart_failed
-        200000 default/web signal app by=runc pid 1500 signal=15 for=stop
-        280000 default/web exit app lasted=163000 exit=143 asked=true
-        290000 default/web stopped app lasted=100000 killed=false
-    "#]],
+            180000 default/web post_start app lasted=47000 exit=7 after_ns=63000000
+              poststart / poststart_failed inferred: the PostStart hook failed: kubelet kills the container for it
+                its command exited with 7
+            190000 default/web stop app grace_s=30 because=poststart_failed
+            200000 default/web signal app by=runc pid 1500 signal=15 for=stop
+            280000 default/web exit app lasted=163000 exit=143 asked=true
+            290000 default/web stopped app lasted=100000 killed=false
+        "#]],
     );
     let (mut s, _) = running();
     s.failing_call((133_000, 140_000), "ExecSync", &[(Field::ContainerId, &app())], "no such process");
     check(
         s,
         expect![[r#"
-        140000 default/web post_start app lasted=7000 code=2 after_ns=23000000
-          poststart / poststart_failed seen: the PostStart hook failed: kubelet kills the container for it
-            no such process
-    "#]],
+            140000 default/web post_start app lasted=7000 code=2 after_ns=23000000
+              poststart / poststart_failed inferred: the PostStart hook failed: kubelet kills the container for it
+                no such process
+        "#]],
     );
 }
 
@@ -97,6 +111,7 @@ fn exec_probes() {
             3020000 default/web ready - after_ns=3020000000
             5020000 default/web probe app lasted=20000 exit=1 after_ns=4903000000 via=exec
             6020000 default/web probe app lasted=20000 exit=0 after_ns=5903000000 via=exec failed=1
+            8100000 default/web exec app lasted=100000 exit=0 after_ns=7983000000
             8200000 default/web stop app grace_s=30
             8205000 default/web signal app by=runc pid 1500 signal=15 for=stop
             8290000 default/web exit app lasted=8173000 exit=0 asked=true

@@ -21,15 +21,15 @@ fn a_grace_that_is_over() {
     check(
         s,
         expect![[r#"
-        5000000 default/web stop app grace_s=2
-        5005000 default/web signal app by=runc pid 1500 signal=15 for=stop ignored=true
-        7005000 default/web signal app by=runc pid 1501 signal=9 for=stop
-        7006000 default/web exit app lasted=6889000 by=runc pid 1501 signal=9 sender=runtime asked=true
-          container.stop / grace_exceeded seen: it did not end within 2.0 s of SIGTERM, so the runtime killed it
-            the runtime sent SIGTERM, and SIGKILL 2.0 s later
-            the kernel dropped SIGTERM: pid 1 of a pid namespace that has no handler for it
-        7050000 default/web stopped app lasted=2050000 killed=true
-    "#]],
+            5000000 default/web stop app grace_s=2
+            5005000 default/web signal app by=runc pid 1500 signal=15 for=stop ignored=true
+            7005000 default/web signal app by=runc pid 1501 signal=9 for=stop
+            7006000 default/web exit app lasted=6889000 by=runc pid 1501 signal=9 sender=runtime asked=true
+              container.stop / grace_exceeded seen: it did not end within 2.0 s of SIGTERM, so the runtime killed it
+                the runtime sent SIGTERM, and SIGKILL 2.0 s later
+                the kernel dropped SIGTERM: the process ignores it, or is the first of its pid namespace and has no handler for it
+            7050000 default/web stopped app lasted=2050000 killed=true
+        "#]],
     );
 }
 
@@ -113,6 +113,26 @@ fn killed_by_somebody() {
         5000100 default/web exit app lasted=4883100 exit=130 asked=false
           container.run / killed inferred: sh (pid 1601) sent SIGINT to it
             the first process (pid 1123) exited with 130
+    "#]],
+    );
+}
+
+/// Who kills it first has killed it: what comes after that is dropped.
+#[test]
+fn killed_twice() {
+    let (mut s, _) = running();
+    s.signal(5_000_000, (4242, "bash"), APP, 9);
+    s.call((5_001_000, 5_100_000), "RemoveContainer", &[(Field::ContainerId, &app())], &[]);
+    s.runc_kill(5_002_000, SHIM, 1500, (&app(), APP), 9);
+    s.killed(5_003_000, APP, 9);
+    check(
+        s,
+        expect![[r#"
+        5000000 default/web signal app by=bash pid 4242 signal=9
+        5003000 default/web exit app lasted=4886000 by=bash pid 4242 signal=9 sender=bash (pid 4242) asked=false
+          container.run / killed seen: bash (pid 4242) sent SIGKILL to it
+            the first process (pid 1123) was ended by SIGKILL
+        5100000 default/web removed app lasted=99000
     "#]],
     );
 }
