@@ -170,7 +170,7 @@ impl Lifecycle {
         let killed =
             Killed { pid: victim.pid, comm: &comm, rss_kib: victim.rss_kib, limit: limit.clone(), group, init };
         // Whose first process goes with it has its verdict with its end.
-        let lives = !init && unit.exit.is_none() && group != Some(true);
+        let lives = !init && unit.runs() && group != Some(true);
         let verdict = lives.then(|| life::oom(&killed));
         let rss = Some(victim.rss_kib).filter(|rss| *rss > 0);
         let event = LifeEvent {
@@ -178,7 +178,9 @@ impl Lifecycle {
             verdict,
             ..LifeEvent::new(LifeKind::Oom, at)
         };
-        let event = event.and("rss_kib", rss).and("limit", limit).and("init", Some(init)).and("group", group);
+        // Before the entrypoint it is one of those that become init.
+        let init = Some(init).filter(|init| *init || unit.ran());
+        let event = event.and("rss_kib", rss).and("limit", limit).and("init", init).and("group", group);
         self.life.happened.push((key, Happened::Event(Box::new(event))));
     }
 }

@@ -55,7 +55,7 @@ impl Unit {
     }
 
     /// Its entrypoint runs or ran, seen by podlapse or listed.
-    fn ran(&self) -> bool {
+    pub(super) fn ran(&self) -> bool {
         self.entered().is_some() || self.pod.is_some() || self.existing.as_ref().is_some_and(|it| it.ran())
     }
 
@@ -65,7 +65,8 @@ impl Unit {
         [ended, self.life.asked].into_iter().flatten().any(|over| over <= at)
     }
 
-    fn runs(&self) -> bool {
+    /// Its entrypoint runs.
+    pub(super) fn runs(&self) -> bool {
         self.ran() && self.exit.is_none()
     }
 }

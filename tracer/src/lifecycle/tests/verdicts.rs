@@ -298,7 +298,7 @@ fn init(s: &Stream) -> (u32, u32) {
     (pids.find(|pid| *pid != create).unwrap_or_default(), create)
 }
 
-fn oom(text: &str) -> Stream {
+pub(super) fn oom(text: &str) -> Stream {
     let mut s = create_fails(text, 106_500);
     let (init, _) = init(&s);
     s.record(106_550, 1, Event::Oom { victim: Tgid(init), rss_kib: 0 });

@@ -195,6 +195,17 @@ fn a_child_is_out_of_memory() {
     check(s, expect![[""]]);
 }
 
+/// Before the entrypoint it is the start that fails, and has the verdict.
+#[test]
+fn init_is_out_of_memory() {
+    check(
+        super::super::verdicts::oom("init died"),
+        expect![[r#"
+        106550 default/web oom app by= pid 1123 limit=134217728
+    "#]],
+    );
+}
+
 /// All of a group go at once: the first victim is not the first process.
 #[test]
 fn a_group_is_out_of_memory() {
