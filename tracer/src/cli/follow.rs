@@ -58,8 +58,7 @@ impl Follow {
     /// A sign of a start: the pod's first sign, if it is followed; `chosen` says whether one that is not shall be.
     pub(super) fn start(&mut self, trace: &Trace, now: MonotonicNs, chosen: bool) -> Option<MonotonicNs> {
         let (uid, sandbox) = (trace.pod.uid.as_ref(), trace.sandbox.id.as_ref());
-        let known = self.find(uid, sandbox).or_else(|| self.find_trace(&trace.trace_id));
-        let pod = self.sign(known, chosen, uid, sandbox, trace.start, now)?;
+        let pod = self.sign(self.of_trace(trace), chosen, uid, sandbox, trace.start, now)?;
         pod.trace_id.get_or_insert_with(|| trace.trace_id.clone());
         // What comes again of an earlier start brings nobody back.
         pod.gone = pod.gone.filter(|gone| *gone >= trace.start);
@@ -70,8 +69,7 @@ impl Follow {
     pub(super) fn tell(&mut self, trace: &Trace) -> Option<bool> {
         let reason = trace.verdict.as_ref().map(|verdict| verdict.reason.clone());
         let told = Some((trace.trace_id.clone(), (trace.outcome.name(), trace.total_ns, reason)));
-        let known = self.find(trace.pod.uid.as_ref(), trace.sandbox.id.as_ref());
-        let known = known.or_else(|| self.find_trace(&trace.trace_id))?;
+        let known = self.of_trace(trace)?;
         let pod = &mut self.pods[known];
         let again = pod.told.as_ref().is_some_and(|(id, _)| *id == trace.trace_id);
         let new = pod.told != told;
@@ -81,8 +79,7 @@ impl Follow {
 
     /// Whether the start is of a pod that is followed.
     pub(super) fn has(&self, trace: &Trace) -> bool {
-        let known = self.find(trace.pod.uid.as_ref(), trace.sandbox.id.as_ref());
-        known.or_else(|| self.find_trace(&trace.trace_id)).is_some()
+        self.of_trace(trace).is_some()
     }
 
     /// An event, in the same way.
@@ -135,8 +132,10 @@ impl Follow {
         })
     }
 
-    fn find_trace(&self, id: &str) -> Option<usize> {
-        self.pods.iter().position(|pod| pod.trace_id.as_deref() == Some(id))
+    /// The same; what it is called may not be known yet of the start by which it was first seen.
+    fn of_trace(&self, trace: &Trace) -> Option<usize> {
+        let first = || self.pods.iter().position(|pod| pod.trace_id.as_deref() == Some(trace.trace_id.as_str()));
+        self.find(trace.pod.uid.as_ref(), trace.sandbox.id.as_ref()).or_else(first)
     }
 
     fn forget(&mut self) {
@@ -230,21 +229,8 @@ mod tests {
     }
 
     fn life(name: &str, at: u64, kind: LifeKind) -> LifeEvent {
-        LifeEvent {
-            at: MonotonicNs(at),
-            realtime: None,
-            kind,
-            pod: pod(name),
-            sandbox: Some(SandboxId(name.into())),
-            container: None,
-            lasted_ns: None,
-            call: None,
-            process: None,
-            signal: None,
-            exit_code: None,
-            attributes: Vec::new(),
-            verdict: None,
-        }
+        let sandbox = Some(SandboxId(name.into()));
+        LifeEvent { pod: pod(name), sandbox, ..LifeEvent::new(kind, MonotonicNs(at)) }
     }
 
     fn named() -> Selection {

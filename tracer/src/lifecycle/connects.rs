@@ -67,10 +67,10 @@ impl Lifecycle {
             return;
         }
         let pod = here().find(|(_, start)| start.kind == StartKind::Pod).map(|(key, _)| *key);
-        pod.into_iter().for_each(|key| self.port_probed(at, key, connect));
-        let here = || self.starts.iter().filter(|(_, start)| has_address(start, address));
         let waited = |(key, start): (&StartKey, &Start)| self.is_waited_for(start, connect).then_some(*key);
-        let Some(start) = here().find_map(waited).and_then(|key| self.starts.get_mut(&key)) else { return };
+        let waited = here().find_map(waited);
+        pod.into_iter().for_each(|key| self.port_probed(at, key, connect));
+        let Some(start) = waited.and_then(|key| self.starts.get_mut(&key)) else { return };
         let known = start.probed.iter().position(|it| (it.tgid, it.port) == (tgid, connect.port));
         if known.is_none() && start.probed.len() >= MAX_PORTS {
             start.notes.insert("more_probed_ports".to_owned());

@@ -202,6 +202,11 @@ impl Lifecycle {
         let role = about.and_then(|pid| self.processes.get(pid)).map(|process| process.role);
         self.health.record(record, role == Some(Role::Runtime));
         self.sign(record);
+        self.tell_all(updates);
+    }
+
+    /// What a record or a call's event changed.
+    fn tell_all(&mut self, updates: &mut Vec<Update>) {
         self.settle_touched(updates);
         self.tell(updates);
         self.tell_of_node(updates);

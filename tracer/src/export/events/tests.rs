@@ -21,19 +21,10 @@ fn event(kind: LifeKind, after_ms: u64) -> LifeEvent {
         ..PodInfo::default()
     };
     LifeEvent {
-        at: MonotonicNs(FIRST.0 + after_ms * 1_000_000),
         realtime: Some(1_796_026_500_000_000_000 + after_ms * 1_000_000),
-        kind,
         pod,
         sandbox: Some(SandboxId("ab".repeat(32))),
-        container: None,
-        lasted_ns: None,
-        call: None,
-        process: None,
-        signal: None,
-        exit_code: None,
-        attributes: Vec::new(),
-        verdict: None,
+        ..LifeEvent::new(kind, MonotonicNs(FIRST.0 + after_ms * 1_000_000))
     }
 }
 

@@ -105,9 +105,7 @@ impl Lifecycle {
                 self.losses.undecoded = self.losses.undecoded.saturating_add(*bytes);
             }
         }
-        self.settle_touched(updates);
-        self.tell(updates);
-        self.tell_of_node(updates);
+        self.tell_all(updates);
     }
 
     /// Whether a call is podlapse's own, as far as its begin says.

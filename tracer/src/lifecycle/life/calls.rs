@@ -8,7 +8,7 @@ use super::probes::Shape;
 use crate::cri::{CallStart, Ending, Field, Fields, Protocol};
 use crate::diagnose::life;
 use crate::ids::MonotonicNs;
-use crate::trace::{CallInfo, LifeEvent, LifeKind};
+use crate::trace::{CallInfo, LifeEvent, LifeKind, Verdict};
 
 /// gRPC's NOT_FOUND: what was to end is no more.
 const NOT_FOUND: u32 = 5;
@@ -86,7 +86,7 @@ impl Lifecycle {
                 // Of one that had ended before this call, another one may have killed it.
                 let ended = unit.exit.as_ref().filter(|(ended, _)| *ended >= call.start.at);
                 let killed = ended.map(|_| unit.grace_exceeded().is_some());
-                let verdict = self.call_failed("container.stop", &call, &turnout);
+                let verdict = call_failed("container.stop", &call, &turnout);
                 LifeEvent { verdict, ..event.and("killed", killed) }
             }
             LifeKind::SandboxStopped => {
@@ -94,7 +94,7 @@ impl Lifecycle {
                     return;
                 }
                 let cni = unit.life.cni_failed;
-                let verdict = self.call_failed("sandbox.stop", &call, &turnout);
+                let verdict = call_failed("sandbox.stop", &call, &turnout);
                 if let Some(unit) = self.units.get_mut(key) {
                     unit.life.stopped |= good;
                 }
@@ -125,13 +125,6 @@ impl Lifecycle {
         self.life.event(key, event);
     }
 
-    /// What is wrong where a stop was not answered well.
-    fn call_failed(&self, stage: &str, call: &Call, turnout: &Turnout) -> Option<crate::trace::Verdict> {
-        let Turnout::Bad { reason, message } = turnout else { return None };
-        let gone = matches!(call.end, Some((_, Ending::Status { code: NOT_FOUND, .. })));
-        (!gone).then(|| life::call(stage, reason, message))
-    }
-
     /// No other sandbox of its pod is known that was not removed.
     fn is_last(&self, key: UnitKey) -> Option<bool> {
         let uid = self.place(key)?.pod.uid?;
@@ -150,6 +143,13 @@ impl Lifecycle {
             .any(|(_, unit)| unit.pod.as_ref().is_some_and(|pod| pod.uid.as_ref() == Some(&uid)) && !unit.life.removed);
         Some(!started && !listed)
     }
+}
+
+/// What is wrong where a stop was not answered well.
+fn call_failed(stage: &str, call: &Call, turnout: &Turnout) -> Option<Verdict> {
+    let Turnout::Bad { reason, message } = turnout else { return None };
+    let gone = matches!(call.end, Some((_, Ending::Status { code: NOT_FOUND, .. })));
+    (!gone).then(|| life::call(stage, reason, message))
 }
 
 /// What a call's answer is.

@@ -181,7 +181,7 @@ impl Lifecycle {
         let told = |event: &LifeEvent| event.kind != LifeKind::Signal || place.container.is_some();
         let Some(event) = event.filter(told) else { return };
         let gone = (event.kind == LifeKind::SandboxRemoved).then(|| place.sandbox.clone()).flatten();
-        let realtime = self.clock.map(|(at, real)| real.saturating_add(event.at.0).saturating_sub(at.0));
+        let realtime = self.realtime(event.at);
         let Place { pod, sandbox, container } = place;
         updates.push(Update::Life(Box::new(LifeEvent { realtime, pod, sandbox, container, ..event })));
         gone.into_iter().for_each(|id| self.unlist(&ContainerId(id.0)));

@@ -60,14 +60,18 @@ fn torn_down_after(s: &mut Stream, pod: &Pod) {
 }
 
 /// Its containers are ended by the runtime, which cleans up.
-#[test]
-fn the_shim_is_killed() {
-    let (mut s, pod) = running();
-    container(&mut s, &pod, 140_000, "log", "/bin/log");
+fn the_shim_dies(s: &mut Stream) {
     s.killed(5_000_000, SHIM, 9);
     s.process((5_010_000, 5_030_000), RUNTIME, 1600, &format!("runc --root /r delete --force {}", app()));
     s.signal(5_020_000, (1600, "runc"), APP, 9);
     s.killed(5_020_100, APP, 9);
+}
+
+#[test]
+fn the_shim_is_killed() {
+    let (mut s, pod) = running();
+    container(&mut s, &pod, 140_000, "log", "/bin/log");
+    the_shim_dies(&mut s);
     check(
         s,
         expect![[r#"
@@ -351,10 +355,7 @@ fn the_shim_ends_well() {
 #[test]
 fn the_shim_of_the_nameless_is_killed() {
     let (mut s, _) = running();
-    s.killed(5_000_000, SHIM, 9);
-    s.process((5_010_000, 5_030_000), RUNTIME, 1600, &format!("runc --root /r delete --force {}", app()));
-    s.signal(5_020_000, (1600, "runc"), APP, 9);
-    s.killed(5_020_100, APP, 9);
+    the_shim_dies(&mut s);
     check(
         s.named_late(|start| (start.method == "CreateContainer").then_some(9_000_000)),
         expect![[r#"
