@@ -86,7 +86,7 @@ fn none_is_wrong(traces: &[Value], pods: &BTreeMap<String, StartedPod>) -> Resul
             complete.push(uid.to_owned());
         } else if trace["sandbox"]["id"] == pod.id {
             // Its attempt that went well in the end.
-            ensure!(trace["outcome"] == "partial", "{} {} of {}", trace["outcome"], trace["verdict"], pod.name);
+            ensure!(trace["outcome"] == "partial", "{} of {}: {trace:#}", trace["outcome"], pod.name);
         }
     }
     Ok(complete)

@@ -33,6 +33,8 @@ fn record(node: &Node, options: &[&str]) -> Result<Running> {
 
 /// Ends it while the start hangs: what it printed, which a replay prints, too.
 fn interrupted(node: &Node, podlapse: Running) -> Result<Value> {
+    // Twice at once, as timeout(1) does.
+    podlapse.interrupt()?;
     podlapse.interrupt()?;
     let ended = block_in_place(|| podlapse.wait(PATIENCE))?;
     ensure!(podlapse::replay(&node.dir().join("run.plr"), &["-o", "json"])? == ended.stdout, "the replay differs");

@@ -1,10 +1,14 @@
 //! Ctrl-C: once to print what is known, twice to end at once.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Two signals this close are one wish: timeout(1) sends its signal to the process and to its group.
+const SAME: Duration = Duration::from_millis(500);
 
 /// A flag that the first SIGINT, SIGTERM or SIGHUP sets; the second ends the process with code 1. A SIGHUP that the
 /// caller ignores, as `nohup` does, stays ignored.
@@ -15,14 +19,16 @@ use tokio::signal::unix::{SignalKind, signal};
 /// When the handlers cannot be installed.
 pub(super) fn on_signal() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
+    let first = Arc::new(OnceLock::new());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     for kind in kinds.into_iter().filter(|kind| *kind != SignalKind::hangup() || !ignored(*kind)) {
         let _inside = runtime.enter();
-        let (mut signals, flag) = (signal(kind)?, Arc::clone(&stop));
+        let (mut signals, flag, first) = (signal(kind)?, Arc::clone(&stop), Arc::clone(&first));
         runtime.spawn(async move {
             while signals.recv().await.is_some() {
-                if flag.swap(true, Ordering::Relaxed) {
+                flag.store(true, Ordering::Relaxed);
+                if first.get_or_init(Instant::now).elapsed() > SAME {
                     std::process::exit(1);
                 }
             }

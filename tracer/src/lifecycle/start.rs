@@ -407,7 +407,10 @@ impl Start {
         let container = call.container.filter(|_| call.method == Method::StartContainer);
         let runs = || {
             let unit = container.and_then(|index| self.unit(self.containers.get(index)?, units));
-            unit.is_some_and(|unit| unit.entered().is_some() || (call.before && unit.died().is_some()))
+            unit.is_some_and(|unit| {
+                let before = call.before && (unit.ran_before || unit.died().is_some());
+                unit.entered().is_some() || before
+            })
         };
         call.end.is_none() && (complete && !call.before || !runs())
     }

@@ -191,6 +191,8 @@ pub(super) struct Unit {
     pub(super) existing: Option<Box<Existing>>,
     /// The OCI runtime worked for it when podlapse came: since when.
     pub(super) found: Option<MonotonicNs>,
+    /// Its entrypoint ran already then.
+    pub(super) ran_before: bool,
     pub(super) runs: Vec<Run>,
     pub(super) signs: Vec<Sign>,
     /// Runs, signs, writes and task calls that found no room.
@@ -244,6 +246,11 @@ impl Unit {
     /// The entrypoint runs, or ran.
     pub(super) fn entered(&self) -> Option<&Entry> {
         self.entry.as_ref().filter(|entry| entry.errno.is_none())
+    }
+
+    /// The entrypoint runs, or ran, by that time; its exec need not have been seen.
+    pub(super) fn ran_at(&self, at: MonotonicNs) -> bool {
+        self.ran_before || self.entered().is_some_and(|entry| entry.at <= at)
     }
 
     /// Its init, where that lives and has not run the entrypoint.

@@ -43,7 +43,7 @@ impl Lifecycle {
                 call.method == Method::StartContainer || goes_on
             });
             let unit = self.units.find(id).and_then(|unit| self.units.get(unit));
-            let runs = unit.and_then(|unit| unit.entered()).is_some_and(|entry| entry.at <= at);
+            let runs = unit.is_some_and(|unit| unit.ran_at(at));
             let fits = match ending {
                 Ending::Status { code: 0, .. } | Ending::NoStatus => runs,
                 Ending::Status { message, .. } => message.contains(id.as_str()),

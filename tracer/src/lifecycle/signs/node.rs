@@ -74,6 +74,12 @@ impl Lifecycle {
         {
             unit.shim = Some(tgid);
         }
+        let shims = self.processes.get(found.parent).is_some_and(|parent| parent.kind == Kind::ShimDaemon);
+        if kind == Kind::Contained
+            && let Some(unit) = unit.filter(|_| shims).and_then(|key| self.units.get_mut(key))
+        {
+            unit.ran_before = true;
+        }
         let process = self.processes.adopt(tgid, found.parent);
         process.name = unit.is_none().then(|| basename(&found.exe).into());
         (process.role, process.kind, process.unit) = (found.role, kind, unit);

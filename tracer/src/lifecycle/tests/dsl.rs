@@ -89,6 +89,15 @@ impl Stream {
         self.record(at, pid, Event::Process(process));
     }
 
+    /// A container's first process as found at attach.
+    pub(super) fn found_contained(&mut self, at: u64, parent: u32, pid: u32, command: &str, cgroup: &str) {
+        self.found(at, pid, Role::Other, command);
+        self.in_cgroup(cgroup);
+        if let Some((_, Item::Record(Record { event: Event::Process(process), .. }))) = self.items.last_mut() {
+            process.parent = Tgid(parent);
+        }
+    }
+
     /// A helper of the runtime as found at attach, where it ran since `started`.
     pub(super) fn found_helper(
         &mut self,

@@ -376,3 +376,85 @@ fn an_exec_that_was_not_seen_while_podlapse_attached() {
     assert_eq!(outcome(Some(150_000)), Some(Outcome::Partial));
     assert_eq!(outcome(None), None);
 }
+
+/// Its exec came before podlapse; the OCI runtime that had let it go was still there, and the list was behind.
+#[test]
+fn a_start_whose_exec_came_before() {
+    let came = |replies: &[u64]| {
+        let (mut s, pod) = (Stream::new(), pod());
+        s.found(CAME, 1011, Role::Shim, &format!("containerd-shim-runc-v2 -namespace k8s.io -id {}", pod.sandbox));
+        s.found_helper((3_100, CAME), 1011, 1124, &format!("runc --root /r start {}", id("1c1")), &[]);
+        s.found_contained(CAME, 1011, 1123, "/bin/app", &pod.cgroup(&id("1c1")));
+        list(&mut s, CAME + 1_000, &pod, &[("app", "1c1", ContainerState::Created, 0)]);
+        s.exit(CAME + 2_000, 1124, 0);
+        replies.iter().for_each(|at| s.unasked(*at, false, good()));
+        s.tick(20_000_000);
+        let traces = feed(s);
+        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
+        traces.into_iter().next().unwrap()
+    };
+    check(
+        &came(&[]),
+        expect![[r#"
+        default/pair Partial 0
+        container.start 0 to open
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+        entrypoint_not_seen: app
+        reply_not_seen: StartContainer
+    "#]],
+    );
+    check(
+        &came(&[14_000]),
+        expect![[r#"
+        default/pair Partial 10900
+        container.start 0 to 10900
+        begins_in_the_middle
+        request_not_seen: StartContainer came before the attach, at which the runtime's helpers worked for it
+        entrypoint_not_seen: app
+    "#]],
+    );
+}
+
+/// The same of a pause container: the pod's next call says that its sandbox was made.
+#[test]
+fn a_sandbox_whose_exec_came_before() {
+    let came = |replies: &[u64]| {
+        let (mut s, pod) = (Stream::new(), pod());
+        s.found(CAME, 1011, Role::Shim, &format!("containerd-shim-runc-v2 -namespace k8s.io -id {}", pod.sandbox));
+        s.found_helper((3_100, CAME), 1011, 1024, &format!("runc --root /r start {}", pod.sandbox), &[]);
+        s.found_contained(CAME, 1011, 1023, "/pause", &pod.cgroup(&pod.sandbox));
+        list(&mut s, CAME + 1_000, &Pod::new("other", "2", 2000), &[]);
+        s.exit(CAME + 2_000, 1024, 0);
+        replies.iter().for_each(|at| s.unasked(*at, false, good()));
+        container(&mut s, &pod, 80_000, "app", "/bin/app");
+        s.tick(20_000_000);
+        let traces = feed(s);
+        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
+        traces.into_iter().next().unwrap()
+    };
+    check(
+        &came(&[]),
+        expect![[r#"
+        default/pair Partial 128900
+        sandbox.oci.start 0 to 8900
+        kubelet.gap 8900 to 76900
+        container.create 76900 to 84900
+        kubelet.gap 84900 to 86900
+        container.start 86900 to 128900
+        begins_in_the_middle
+    "#]],
+    );
+    check(
+        &came(&[14_000]),
+        expect![[r#"
+        default/pair Partial 128900
+        sandbox.oci.start 0 to 8900
+        kubelet.gap 8900 to 76900
+        container.create 76900 to 84900
+        kubelet.gap 84900 to 86900
+        container.start 86900 to 128900
+        begins_in_the_middle
+    "#]],
+    );
+}
