@@ -3,6 +3,7 @@
 //! Data flows one way: [`record`]s come from the kernel probes, from `/proc` or from a recording, go through the pure
 //! engine (wire, cri, lifecycle, trace) and leave as traces through the exports. See ARCHITECTURE.md.
 
+pub mod agent;
 pub mod cli;
 pub mod cri;
 pub mod diagnose;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod diff;
+mod durations;
 mod entry;
 mod key;
 mod log;
@@ -14,15 +15,16 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use self::diff::{Change, StageTimes, changes};
+use self::durations::images;
+pub use self::durations::{Duration, durations};
 pub use self::entry::{Entry, HIGHEST_NS, LOWEST_NS};
 pub use self::key::{By, Key};
 pub use self::log::{LogError, MAGIC as LOG_MAGIC};
 pub use self::rows::{Pair, Row, pairs};
-use crate::trace::{Edges, Outcome, SpanId, Trace, lookup, self_stage};
+use crate::trace::{Outcome, Trace, self_stage};
 
 /// The name under which whole starts are counted.
 pub const START: &str = "start";
@@ -83,7 +85,14 @@ impl Stats {
             self.cover((begin, begin.saturating_add(trace.total_ns)));
         }
         let namespace = trace.pod.namespace.clone().filter(|_| self.by == Some(By::Namespace));
-        self.value(trace, START, &namespace, trace.total_ns);
+        let by = self.by;
+        let group = |image: Option<&str>| match by {
+            Some(By::Image) => image.map(str::to_owned),
+            _ => namespace.clone(),
+        };
+        for value in durations(trace) {
+            self.value(trace, &value.stage, &group(value.image), value.ns);
+        }
         self.own(trace, START, &namespace, trace.total_ns);
 
         // What no span covers is in the stages' totals alone.
@@ -91,19 +100,8 @@ impl Stats {
             trace.stages.iter().map(|stage| (stage.stage.as_str(), stage.self_ns)).collect();
         let images = images(trace);
         for span in &trace.spans {
-            let image = images.get(&span.id).filter(|_| self.by == Some(By::Image));
-            let group = image.map(|image| (*image).to_owned()).or_else(|| namespace.clone());
-            let end = span.end_ns.map(|end| end.saturating_sub(span.start_ns));
-            let point = lookup(&span.stage).is_some_and(|stage| stage.edges == Edges::Point);
-            // A point that lasted: the entrypoint ran after the response.
-            if let Some(duration) = end.filter(|duration| !point || *duration > 0) {
-                self.value(trace, &span.stage, &group, duration);
-            }
             let owner = self_stage(&span.stage);
-            if let (Cow::Owned(remainder), Some(_)) = (&owner, end) {
-                self.value(trace, remainder, &group, span.self_ns);
-            }
-            self.own(trace, &owner, &group, span.self_ns);
+            self.own(trace, &owner, &group(images.get(&span.id).copied()), span.self_ns);
             if let Some(left) = uncovered.get_mut(owner.as_ref()) {
                 *left = left.saturating_sub(span.self_ns);
             }
@@ -169,22 +167,4 @@ impl Stats {
         let (first, last) = self.interval.unwrap_or((from, to));
         self.interval = Some((first.min(from), last.max(to)));
     }
-}
-
-/// The image that a span is about: its own, its container's, or that of the span that it is part of.
-fn images(trace: &Trace) -> BTreeMap<SpanId, &str> {
-    let of_container = |name: &String| {
-        let container = trace.containers.iter().find(|container| container.name.as_ref() == Some(name))?;
-        container.image.as_deref()
-    };
-    let mut images = BTreeMap::new();
-    for span in &trace.spans {
-        let own = span.attributes.get("image").map(String::as_str);
-        let found = own.or_else(|| span.attributes.get("container").and_then(of_container));
-        let found = found.or_else(|| images.get(&span.parent?).copied());
-        if let Some(image) = found {
-            images.insert(span.id, image);
-        }
-    }
-    images
 }
