@@ -34,6 +34,9 @@ pub(super) enum Command {
     /// Latency histograms of stages: of this node's starts from now on, of recordings, or of logs of histograms
     #[command(after_help = STAGES)]
     Stages(Stages),
+    /// Trace every start of this node, all the time: metrics, histograms and recent traces over HTTP
+    #[command(after_help = AGENT)]
+    Agent(Agent),
     /// List what runs: pod, sandbox, container, process, namespaces, cgroup; and find a pod from any of them
     #[command(after_help = PODS)]
     Pods(Pods),
@@ -112,6 +115,15 @@ Examples:
   podlapse stages --from a.plr b.plr            the starts of two recordings
   podlapse stages --from *.hlog --by handler    the logs of many nodes as one
   podlapse stages --compare before.plr after.plr";
+
+const AGENT: &str = "\
+Waits for a runtime where there is none, and goes on when it restarts. SIGTERM ends it with code 0.
+
+Examples:
+  podlapse agent                                metrics on 127.0.0.1:9797, the API on /run/podlapse/api.sock
+  podlapse agent --lines - --metrics-listen off each trace and event as a line of JSON
+  curl -s http://127.0.0.1:9797/metrics
+  curl -s --unix-socket /run/podlapse/api.sock 'http://podlapse/api/v1/traces?failed=true'";
 
 const PODS: &str = "\
 Nothing is attached and nothing changed: the runtime is asked over the CRI, the rest is read from /proc and the cgroup \
@@ -269,6 +281,79 @@ pub(super) struct Attach {
     /// How bytes are read off the runtime's sockets
     #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
     pub(super) backend: Backend,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Agent {
+    #[command(flatten)]
+    pub(super) attach: Attach,
+    /// Where metrics, /healthz and /readyz are served: HOST:PORT, unix:PATH, or off
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797", env = "PODLAPSE_METRICS_LISTEN")]
+    pub(super) metrics_listen: Listen,
+    /// Where /api/v1/traces and /api/v1/stages are served, too
+    #[arg(long, value_name = "ADDRESS", default_value = "unix:/run/podlapse/api.sock", env = "PODLAPSE_API_LISTEN")]
+    pub(super) api_listen: Listen,
+    /// Traces and events as JSON Lines: FILE, - for stdout, or off
+    #[arg(long, value_name = "FILE", default_value = "off", env = "PODLAPSE_LINES")]
+    pub(super) lines: Lines,
+    /// A start is over when no call of its sandbox was open for so long
+    #[arg(long, value_name = "DURATION", default_value = "2s", env = "PODLAPSE_SETTLE")]
+    pub(super) settle: Span,
+    /// Say what a start waits for that takes longer, then each time that it took twice as long; 0s: never
+    #[arg(long, value_name = "DURATION", default_value = "10s", env = "PODLAPSE_STUCK_AFTER")]
+    pub(super) stuck_after: Span,
+}
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Listen {
+    Off,
+    Tcp(std::net::SocketAddr),
+    Unix(PathBuf),
+}
+
+impl std::str::FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Listen, &'static str> {
+        const HELP: &str = "give HOST:PORT with an IP address, unix:/PATH, or off";
+        match text.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+            Some(path) if path.starts_with('/') => Ok(Listen::Unix(path.into())),
+            Some(_) => Err(HELP),
+            None if text == "off" => Ok(Listen::Off),
+            None => text.parse().map(Listen::Tcp).map_err(|_| HELP),
+        }
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Off => f.write_str("off"),
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    Off,
+    Stdout,
+    File(PathBuf),
+}
+
+impl std::str::FromStr for Lines {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Lines, std::convert::Infallible> {
+        Ok(match text {
+            "off" => Lines::Off,
+            "-" => Lines::Stdout,
+            path => Lines::File(path.into()),
+        })
+    }
 }
 
 /// `--bootstrap` of a live run.

@@ -3,6 +3,7 @@
 //! Stdout holds only what was asked for; messages go to stderr. Exit code 0: done, 1: failed or nothing matched,
 //! 2: wrong usage.
 
+mod agent;
 mod args;
 mod command;
 mod diff;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use self::agent::AgentError;
 use self::args::{Cli, Command};
 use self::command::CommandError;
 use self::diff::DiffError;
@@ -78,6 +80,8 @@ enum Failure {
     Diff(#[from] DiffError),
     #[error(transparent)]
     Stages(#[from] StagesError),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     #[error("no pod start was over: {0} began; check that pods are to start on this node, and `podlapse doctor`")]
     NoStartOver(u64),
     #[error("podlapse does not work here: what is marked BAD says what to do")]
@@ -126,6 +130,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Man { command } => docs::man(command.as_deref()).map(|()| Done),
         Command::Explain { reason } => docs::explain(reason.as_deref()).map(|()| Done),
         Command::Pods(args) => runtime.block_on(pods::pods(&args)),
+        Command::Agent(args) => runtime.block_on(agent::agent(&args)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
         Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
         Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),

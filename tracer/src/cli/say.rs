@@ -20,6 +20,11 @@ impl Say {
         Say { progress: std::io::stderr().is_terminal(), live: true }
     }
 
+    /// With what takes long or is wrong with the node, as it happens; nobody watches.
+    pub(super) fn service() -> Say {
+        Say { progress: false, live: true }
+    }
+
     /// Messages alone.
     pub(super) fn plain() -> Say {
         Say { progress: false, live: false }
