@@ -193,7 +193,7 @@ pub async fn check(backend: Backend) -> Result<String> {
     let mut found = Pair::new(&listener, &server)?;
 
     let choice = Choice::Only(backend);
-    let options = Options { socket: Some(path), bootstrap: Bootstrap::Off, backend: choice };
+    let options = Options { socket: Some(path), bootstrap: Bootstrap::Off, backend: choice, ..Options::default() };
     let mut session = Session::attach(options, || ()).await?;
     found.exchange(calls, &mut noise)?;
     // The rings hold about two exchanges.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::cri::{CallEvent, Ending};
 use crate::ids::{ConnId, MonotonicNs, Tgid};
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Answered, Lifecycle, Standing};
 use crate::record::Record;
 use crate::trace::{LifeEvent, NodeVerdict, Trace};
 use crate::wire::{Decoder, Limits};
@@ -131,6 +131,16 @@ impl Engine {
     /// A line for each client whose calls could not be named, and never will be.
     pub fn nameless(&self) -> Vec<String> {
         self.lifecycle.nameless()
+    }
+
+    /// The calls of the CRI that were answered since the last such question.
+    pub fn take_answered(&mut self) -> Vec<Answered> {
+        self.lifecycle.take_answered()
+    }
+
+    /// How it stands: what is open, and what was missed.
+    pub fn standing(&self) -> Standing {
+        self.lifecycle.standing()
     }
 
     /// Traces that are not over, as known at the last record's time.

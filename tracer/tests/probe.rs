@@ -157,8 +157,12 @@ async fn trampolines_are_taken_or_their_refusal_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("runtime.sock");
     serve(UnixListener::bind(&path).unwrap());
-    let only =
-        |backend| Options { socket: Some(path.clone()), bootstrap: Bootstrap::Off, backend: Choice::Only(backend) };
+    let only = |backend| Options {
+        socket: Some(path.clone()),
+        bootstrap: Bootstrap::Off,
+        backend: Choice::Only(backend),
+        ..Options::default()
+    };
     let by = |session: &Session| session.node_now().backends["socket"].clone();
     match Session::attach(only(Backend::Trampoline), || ()).await {
         Err(error @ (ProbeError::NotRoot { .. } | ProbeError::Capabilities(_) | ProbeError::NoPrograms)) => {

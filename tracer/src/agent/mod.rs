@@ -5,5 +5,5 @@ mod metrics;
 mod recent;
 
 pub use self::http::{Kept, Listener, Shared, api_routes, metrics_routes, serve};
-pub use self::metrics::{BUCKETS, Format, Metrics};
+pub use self::metrics::{BUCKETS, Format, Metrics, Progress};
 pub use self::recent::{Query, Recent};

@@ -17,10 +17,12 @@ use super::output::OutputError;
 use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
 use super::{Done, Failure, output, stop};
+use crate::agent::Progress;
 use crate::agent::{Listener, Shared, api_routes, metrics_routes, serve};
-use crate::engine::Config;
+use crate::engine::{Config, Update};
 use crate::export::{write_event_json, write_json};
 use crate::ids::MonotonicNs;
+use crate::lifecycle::Answered;
 use crate::probe::{Options, ProbeError, Session};
 use crate::recording::Selection;
 use crate::trace::{LifeEvent, Trace};
@@ -75,7 +77,8 @@ async fn attached(args: &Agent, shared: &Shared, stop: &AtomicBool, say: Say) ->
     let mut said: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
         let (socket, backend) = (args.attach.socket.0.clone(), args.attach.backend.into());
-        let options = Options { socket, bootstrap: args.attach.bootstrap.into(), backend };
+        let (bootstrap, count_cost) = (args.attach.bootstrap.into(), args.bpf_stats);
+        let options = Options { socket, bootstrap, backend, count_cost };
         match Session::attach(options, || ()).await {
             Ok(session) => return Ok(Some(session)),
             Err(error @ (ProbeError::NoSocket(_) | ProbeError::Socket { .. })) => {
@@ -176,6 +179,22 @@ impl Sink for Feed {
         self.lines.write(&text)
     }
 
+    fn update(&mut self, update: &Update) {
+        match update {
+            Update::Started(_) => self.shared.lock().metrics.began(),
+            Update::Withdrawn { .. } => self.shared.lock().metrics.withdrawn(),
+            Update::Node(verdict) => self.shared.lock().metrics.node(verdict),
+            Update::Stuck(_) | Update::Finished(_) | Update::Life(_) => {}
+        }
+    }
+
+    fn going(&mut self, progress: &Progress, answered: Vec<Answered>) {
+        let mut kept = self.shared.lock();
+        kept.alive = Some(Instant::now());
+        answered.iter().for_each(|call| kept.metrics.call(call));
+        kept.metrics.progress(progress);
+    }
+
     fn event(&mut self, event: &LifeEvent, _first: MonotonicNs) -> Result<(), OutputError> {
         self.taken += 1;
         event.verdict.iter().for_each(|verdict| self.shared.lock().metrics.verdict(verdict));
@@ -190,10 +209,5 @@ impl Sink for Feed {
 
     fn is_stream(&self) -> bool {
         true
-    }
-
-    fn show(&mut self, _held: &mut dyn Iterator<Item = &Trace>) -> Result<(), OutputError> {
-        self.shared.lock().alive = Some(Instant::now());
-        Ok(())
     }
 }

@@ -302,6 +302,10 @@ pub(super) struct Agent {
     /// Say what a start waits for that takes longer, then each time that it took twice as long; 0s: never
     #[arg(long, value_name = "DURATION", default_value = "10s", env = "PODLAPSE_STUCK_AFTER")]
     pub(super) stuck_after: Span,
+    /// Have the kernel count the time of all BPF programs, for podlapse_bpf_run_seconds_total; that makes each run of
+    /// each one slower by two readings of the clock
+    #[arg(long, env = "PODLAPSE_BPF_STATS")]
+    pub(super) bpf_stats: bool,
 }
 
 /// Where to listen.

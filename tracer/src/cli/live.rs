@@ -40,7 +40,8 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
 /// Attaches. On a busy node that takes seconds, in which a start would not be seen.
 pub(super) async fn attach(args: &Attach) -> Result<Session, Failure> {
     let Attach { socket, bootstrap, backend } = args;
-    let options = Options { socket: socket.0.clone(), bootstrap: (*bootstrap).into(), backend: (*backend).into() };
+    let (socket, bootstrap, backend) = (socket.0.clone(), (*bootstrap).into(), (*backend).into());
+    let options = Options { socket, bootstrap, backend, count_cost: false };
     Ok(Session::attach(options, || Say::plain().line("attaching; starts count from the next line on")).await?)
 }
 

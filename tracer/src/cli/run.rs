@@ -13,8 +13,10 @@ use super::select::{Given, Selector};
 use super::source::Source;
 use super::unseen::Unseen;
 use super::values::From;
+use crate::agent::Progress;
 use crate::engine::{Config, Engine, Update};
 use crate::ids::MonotonicNs;
+use crate::lifecycle::Answered;
 use crate::record::{Event, Record};
 use crate::recording::{Selection, WriteError, Writer};
 use crate::trace::{LifeEvent, Trace};
@@ -33,6 +35,12 @@ pub(super) trait Sink {
     fn over(&mut self, _trace: &Trace, _first: MonotonicNs, _again: bool) -> Result<(), OutputError> {
         Ok(())
     }
+
+    /// Sees what the engine said, of whatever start.
+    fn update(&mut self, _update: &Update) {}
+
+    /// Sees how the run goes, several times a second; `answered`: calls of the CRI since the last time.
+    fn going(&mut self, _progress: &Progress, _answered: Vec<Answered>) {}
 
     /// How many traces and events it took.
     fn taken(&self) -> usize;
@@ -73,6 +81,7 @@ pub(super) struct Run<'a> {
 /// What came from the source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Read {
+    records: u64,
     /// Bytes of payload.
     payload: u64,
     /// Connections of which no more payload was wanted.
@@ -213,6 +222,10 @@ impl<'a> Run<'a> {
             }
             give(self.sink, self.selector.overflow())?;
             self.sink.show(&mut self.selector.held())?;
+            let (standing, held) = (self.engine.standing(), self.selector.held().count());
+            let Read { records, payload, .. } = self.read;
+            let progress = Progress { standing, held, records, payload, programs_ns: source.programs_ns() };
+            self.sink.going(&progress, self.engine.take_answered());
             if limits.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
@@ -245,7 +258,9 @@ impl<'a> Run<'a> {
         self.selector.record(&record);
         self.selector.ripen(|id| self.engine.final_at(id));
         self.engine.feed(&record, &mut self.updates);
+        self.read.records += 1;
         for update in self.updates.drain(..) {
+            self.sink.update(&update);
             let line = self.say.progress(&update);
             if self.selector.update(update) {
                 self.say.progress_line(line);

@@ -26,6 +26,11 @@ pub(super) trait Source {
     /// What these processes wait for shall come as records. A recording has what its run had.
     fn look(&mut self, _pids: &[Tgid]) {}
 
+    /// What the programs in the kernel took, as of late, where it is counted.
+    fn programs_ns(&mut self) -> Option<u64> {
+        None
+    }
+
     /// What a person should hear besides the traces.
     fn news(&mut self) -> Vec<String> {
         Vec::new()
@@ -67,6 +72,10 @@ impl Source for Session {
 
     fn look(&mut self, pids: &[Tgid]) {
         Session::look(self, pids);
+    }
+
+    fn programs_ns(&mut self) -> Option<u64> {
+        Session::programs_ns(self)
     }
 
     fn news(&mut self) -> Vec<String> {

@@ -40,6 +40,7 @@ use self::chores::Chores;
 use self::connects::Early;
 use self::images::Images;
 use self::nameless::Nameless;
+pub use self::node::Answered;
 use self::node::Health;
 use self::process::Processes;
 use self::queue::Pulls;
@@ -83,6 +84,21 @@ struct Losses {
     evicted: u64,
     /// Calls of clients that will never be named.
     nameless: u64,
+}
+
+/// How the engine stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Starts that are not over.
+    pub open_starts: usize,
+    /// How old the oldest of them is.
+    pub oldest_ns: Option<u64>,
+    /// Records that were lost since the beginning.
+    pub lost_records: u64,
+    /// Bytes of the runtime's sockets that could not be decoded.
+    pub undecoded_bytes: u64,
+    /// Entries of tables that had to make room.
+    pub evicted: u64,
 }
 
 /// The lifecycle tables.
@@ -234,6 +250,27 @@ impl Lifecycle {
     pub fn open(&self) -> Vec<Trace> {
         let open = self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units));
         open.map(|start| self.trace(start)).collect()
+    }
+
+    /// The calls of the CRI that were answered since the last such question.
+    pub fn take_answered(&mut self) -> Vec<Answered> {
+        self.health.take_answered()
+    }
+
+    /// How it stands at the last record's time.
+    pub fn standing(&self) -> Standing {
+        let open = self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units));
+        let (count, oldest) = open.fold((0, None), |(count, oldest), start| {
+            (count + 1, Some(oldest.map_or(start.begin, |oldest: MonotonicNs| oldest.min(start.begin))))
+        });
+        let Losses { records, undecoded, evicted, .. } = self.losses_now();
+        Standing {
+            open_starts: count,
+            oldest_ns: oldest.map(|begin| self.now.since(begin)),
+            lost_records: records,
+            undecoded_bytes: undecoded,
+            evicted,
+        }
     }
 
     /// When a start that is over is final: by then, record time, its next container would have come, and the names of

@@ -1,6 +1,7 @@
 //! A live run: attach, read, finish. The only place where the rings, `/proc`, the clock and podlapse's own CRI call
 //! come together, all as records in time order.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ const LISTED: usize = 1024;
 const FIRST_LIST: Duration = Duration::from_secs(1);
 /// Pairs of both clocks are this far apart.
 const CLOCK: Duration = Duration::from_secs(60);
+/// How often the programs' cost is read.
+const COST: Duration = Duration::from_secs(1);
 
 /// The mount table is counted no more often, however many starts take long.
 const MOUNTS: Duration = Duration::from_secs(10);
@@ -53,6 +56,8 @@ pub struct Options {
     pub backend: Choice,
     /// Who says what exists already.
     pub bootstrap: Bootstrap,
+    /// Have the kernel count the time that BPF programs take, all of this machine's.
+    pub count_cost: bool,
 }
 
 /// Who says which sandboxes and containers exist already.
@@ -85,6 +90,11 @@ pub struct Session {
     next_search: Instant,
     next_clock: Instant,
     next_mounts: Instant,
+    next_cost: Instant,
+    programs_ns: Option<u64>,
+    /// The kernel counts as long as this is held.
+    #[expect(dead_code, reason = "held for its descriptor alone")]
+    counting: Option<OwnedFd>,
     /// The version call of a runtime that came back.
     asking: Option<JoinHandle<Result<cri::Version, cri::VersionError>>>,
     /// Who lists what exists; ends with the session, or when the list is asked for again.
@@ -108,6 +118,8 @@ impl Session {
         let proc = Proc::default();
         let mnt = proc.namespaces(listener.pid).mnt;
         let mut loaded = loader::load_for_tracing(options.backend)?;
+        // Since Linux 5.8; where it is refused the cost is not known.
+        let counting = options.count_cost.then(|| aya::sys::enable_stats(aya::sys::Stats::RunTime).ok()).flatten();
         let rings = Rings::take(&mut loaded.ebpf)?;
         let start = Instant::now();
         let mut session = Session {
@@ -126,6 +138,9 @@ impl Session {
             next_search: start,
             next_clock: start + CLOCK,
             next_mounts: start,
+            next_cost: start,
+            programs_ns: None,
+            counting,
             asking: None,
             listing: JoinSet::new(),
             listed: None,
@@ -293,6 +308,18 @@ impl Session {
     /// What a person should hear of the runtime since the last such question.
     pub fn news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)
+    }
+
+    /// What the programs took so far, a second ago at most; none where the kernel does not count it
+    /// (`kernel.bpf_stats_enabled`, or [`Options::count_cost`]).
+    pub fn programs_ns(&mut self) -> Option<u64> {
+        if Instant::now() >= self.next_cost {
+            self.next_cost = Instant::now() + COST;
+            let infos = self.loaded.ebpf.programs().filter_map(|(_, program)| program.info().ok());
+            let took: u128 = infos.map(|info| info.run_time().as_nanos()).sum();
+            self.programs_ns = u64::try_from(took).ok().filter(|took| *took > 0);
+        }
+        self.programs_ns
     }
 
     /// The runtime's socket.

@@ -24,6 +24,8 @@ use crate::trace::seconds;
 
 /// Calls under way.
 const MAX_CALLS: usize = 4096;
+/// Answers that nobody has asked for yet.
+const MAX_ANSWERED: usize = 4096;
 /// Calls beside those that are slow that are told of: one of them may be what holds the runtime.
 const MAX_OTHERS: usize = 3;
 const SECOND: u64 = 1_000_000_000;
@@ -37,6 +39,17 @@ struct Open {
     /// Pod, sandbox, container or image that it is about.
     about: Option<String>,
     answered: bool,
+}
+
+/// A call of the CRI that is over, or a stream that was answered; podlapse's own are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// `RunPodSandbox`, …; empty where it is not known.
+    pub method: String,
+    /// gRPC's status code; none: there was no answer, or none that could be read.
+    pub code: Option<u32>,
+    /// From the request's first byte to the answer.
+    pub took_ns: u64,
 }
 
 /// A call that is over, or a stream that was answered.
@@ -74,6 +87,7 @@ pub(super) struct Health {
     process: Process,
     refused: Refused,
     sizes: Sizes,
+    answered: Vec<Answered>,
     pub(super) told: Told,
     pub(super) evicted: u64,
 }
@@ -166,10 +180,19 @@ impl Health {
     }
 
     fn answer(&mut self, answer: Answer<'_>) {
+        if self.answered.len() < MAX_ANSWERED {
+            let code = answer.status.map(|(code, _)| code);
+            self.answered.push(Answered { method: answer.method.to_owned(), code, took_ns: answer.took() });
+        }
         self.polls.answer(&answer);
         self.pace.answer(&answer);
         self.refused.answer(&answer);
         self.sizes.answer(&answer);
+    }
+
+    /// The calls that were answered since the last such question.
+    pub(super) fn take_answered(&mut self) -> Vec<Answered> {
+        std::mem::take(&mut self.answered)
     }
 
     /// Takes a record; what it is about is a `runtime` process.
