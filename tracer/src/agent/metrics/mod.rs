@@ -1,6 +1,8 @@
 //! Metrics of all starts, for Prometheus: names and units as OpenMetrics wants them, labels of bounded sets only.
 
 mod own;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -218,7 +220,7 @@ impl Metrics {
         let code =
             call.code.map_or("none".to_owned(), |code| if code <= 16 { code.to_string() } else { "other".into() });
         self.calls.get_or_create(&CallLabels { method: method.to_owned(), code }).inc();
-        if method.starts_with("List") {
+        if method.starts_with("List") || method.starts_with("Stream") {
             let labels = MethodLabels { method: method.to_owned() };
             self.polls.get_or_create(&labels).observe(seconds(call.took_ns));
         }
