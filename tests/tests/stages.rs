@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use podlapse_tests::cri::{Container, Pod};
-use podlapse_tests::{Cri, Node, Options, podlapse, trace};
+use podlapse_tests::durations::{are_those_of, near};
+use podlapse_tests::{Cri, Node, Options, podlapse};
 use serde_json::Value;
 
 /// Starts in the recording, and how many of them at once.
 const STARTS: usize = 24;
 const AT_ONCE: usize = 4;
-
-const QUANTILES: [(&str, f64); 4] = [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99), ("p999_ns", 0.999)];
 
 async fn start_pods(node: &Node) -> Result<()> {
     let cri = Cri::connect(&node.socket()).await?;
@@ -33,62 +32,11 @@ async fn start_pods(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The durations of each stage, as the documentation says that they are counted, from the JSON alone.
-fn durations(traces: &[Value]) -> Result<BTreeMap<String, Vec<u64>>> {
-    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for trace in traces {
-        ensure!(trace["outcome"] == "complete", "{}: outcome {}", trace["pod"]["name"], trace["outcome"]);
-        all.entry("start".into()).or_default().push(trace["total_ns"].as_u64().context("no total")?);
-        for span in trace::spans(trace) {
-            let stage = span["stage"].as_str().context("no stage")?;
-            let start = span["start_ns"].as_u64().context("no start")?;
-            let length = span["end_ns"].as_u64().context("a span is open")? - start;
-            if stage != "container.exec" || length > 0 {
-                all.entry(stage.to_owned()).or_default().push(length);
-            }
-            if !span["call"].is_null() {
-                let own = span["self_ns"].as_u64().context("no self time")?;
-                all.entry(format!("{stage}.runtime")).or_default().push(own);
-            }
-        }
-    }
-    all.values_mut().for_each(|values| values.sort_unstable());
-    Ok(all)
-}
-
-/// Equal but for three significant digits; durations below 1 us count as 1 us.
-fn near(got: u64, exact: u64) -> bool {
-    let exact = exact.max(1_000);
-    got.abs_diff(exact) <= exact / 1000
-}
-
 fn stages(file: &Path, options: &[&str]) -> Result<Vec<u8>> {
     let file = file.to_str().context("a temporary path is UTF-8")?;
     let ended = podlapse::run(&[&["stages", "--from", file], options].concat())?;
     ensure!(ended.status.success(), "stages ended with {}:\n{}", ended.status, ended.stderr);
     Ok(ended.stdout)
-}
-
-/// Every row is what the traces give, and no stage is missing.
-fn are_those_of(document: &Value, traces: &[Value]) -> Result<()> {
-    let exact = durations(traces)?;
-    let rows = document["rows"].as_array().context("no rows")?;
-    for (stage, values) in &exact {
-        let row = rows.iter().find(|row| row["stage"] == **stage).with_context(|| format!("no row for {stage}"))?;
-        let number = |name: &str| row[name].as_u64().with_context(|| format!("{stage} has no {name}"));
-        ensure!(number("count")? == values.len() as u64, "{stage}: {row}, not {} values", values.len());
-        for (name, quantile) in QUANTILES {
-            let place = ((quantile * values.len() as f64).ceil() as usize).max(1) - 1;
-            ensure!(near(number(name)?, values[place]), "{stage}: {name} is {}, not {}", number(name)?, values[place]);
-        }
-        let (min, max) = (values[0].max(1_000), values[values.len() - 1].max(1_000));
-        ensure!(number("min_ns")? == min && number("max_ns")? == max, "{stage}: {row}, not {min} to {max}");
-    }
-    let total: u64 = traces.iter().filter_map(|trace| trace["total_ns"].as_u64()).sum();
-    let own = rows.iter().filter(|row| row["stage"] != "start").filter_map(|row| row["self_ns"].as_u64());
-    ensure!(own.sum::<u64>() == total, "the shares do not add up");
-    ensure!(rows.iter().all(|row| row["total_ns"] == total), "rows have other totals than {total}");
-    Ok(())
 }
 
 /// What PyPI's hdrhistogram reads in a log: the same counts and quantiles.
