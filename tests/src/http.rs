@@ -1,6 +1,7 @@
-//! One HTTP request on a unix socket, spoken by hand: the agent's server is not to be tested by its own library.
+//! One HTTP request, spoken by hand: the agent's server is not to be tested by its own library. HTTP/1.0 has no chunks.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -26,9 +27,23 @@ pub struct Reply {
 /// # Errors
 /// When nobody listens there, or what comes back is no HTTP.
 pub fn get(socket: &Path, path: &str, accept: &str) -> Result<Reply> {
-    let mut stream = UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
+    let stream = UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")?;
+    ask(stream, path, accept)
+}
+
+/// GETs a path of who listens at a TCP address.
+///
+/// # Errors
+/// When nobody listens there, or what comes back is no HTTP.
+pub fn get_tcp(address: &str, path: &str) -> Result<Reply> {
+    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    ask(stream, path, "*/*")
+}
+
+fn ask(mut stream: impl Read + Write, path: &str, accept: &str) -> Result<Reply> {
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: agent\r\nAccept: {accept}\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("no HTTP: {text:?}"))?;

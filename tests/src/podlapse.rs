@@ -94,6 +94,11 @@ impl Starting {
         self.running.pid()
     }
 
+    /// The next line on its stderr with that in it.
+    pub fn says(&self, text: &str, timeout: Duration) -> Result<String> {
+        Ok(self.running.says(text, timeout)?.0)
+    }
+
     /// Waits until its hooks are attached.
     pub fn attached(self) -> Result<Running> {
         let running = self.running;

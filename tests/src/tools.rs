@@ -57,6 +57,15 @@ pub fn python() -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// `prometheus` or `promtool`.
+pub fn prometheus(program: &str) -> Result<PathBuf> {
+    let path = folder()?.join("prometheus/usr/bin").join(program);
+    if !path.exists() {
+        bail!("no {}: run `cargo xtask setup deploy`", path.display());
+    }
+    Ok(path)
+}
+
 /// kubelet, which only some nodes have.
 pub fn kubelet() -> Result<PathBuf> {
     let program = folder()?.join("kubelet/kubelet");

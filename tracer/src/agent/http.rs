@@ -171,6 +171,14 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Listener {
+    /// Its address, where that is TCP: port 0 is one that the kernel chooses.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Listener::Tcp(listener) => Some(listener.local_addr().ok()?.to_string()),
+            Listener::Unix(_) => None,
+        }
+    }
+
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
             Listener::Tcp(listener) => Box::new(listener.accept().await?.0),

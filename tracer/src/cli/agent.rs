@@ -50,7 +50,7 @@ pub(super) async fn agent(args: &Agent) -> Result<Done, Failure> {
         (&args.api_listen, api_routes(Arc::clone(&shared))),
     ] {
         if let Some(listener) = listener(listen).await? {
-            say.line(&format!("listening on {listen}"));
+            say.line(&format!("listening on {}", listener.name().unwrap_or_else(|| listen.to_string())));
             tokio::spawn(serve(listener, routes));
         }
     }
