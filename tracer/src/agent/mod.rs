@@ -3,7 +3,9 @@
 mod http;
 mod metrics;
 mod recent;
+mod serve;
 
-pub use self::http::{Kept, Listener, Shared, api_routes, metrics_routes, serve};
+pub use self::http::{Kept, Shared, api_routes, metrics_routes};
 pub use self::metrics::{BUCKETS, Format, Metrics, Progress};
 pub use self::recent::{Query, Recent};
+pub use self::serve::{Listener, serve};

@@ -30,6 +30,8 @@ use crate::trace::{LifeEvent, Trace};
 /// How often a runtime that is not there is looked for, and how often that is said.
 const LOOK: Duration = Duration::from_secs(2);
 const SAY: Duration = Duration::from_secs(60);
+/// How often an attach looks whether it is to stop.
+const STOP: Duration = Duration::from_millis(100);
 
 /// A port or socket that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +47,14 @@ pub(super) async fn agent(args: &Agent) -> Result<Done, Failure> {
     let shared = Shared::new("podlapse attaches");
     // First what may be wrong with the command line.
     let mut feed = Feed { shared: Arc::clone(&shared), lines: Out::open(&args.lines)?, taken: 0 };
+    let mut sockets = Vec::new();
     for (listen, routes) in [
         (&args.metrics_listen, metrics_routes(Arc::clone(&shared))),
         (&args.api_listen, api_routes(Arc::clone(&shared))),
     ] {
         if let Some(listener) = listener(listen).await? {
             say.line(&format!("listening on {}", listener.name().unwrap_or_else(|| listen.to_string())));
+            sockets.push(SocketFile::of(listen));
             tokio::spawn(serve(listener, routes));
         }
     }
@@ -66,10 +70,24 @@ pub(super) async fn agent(args: &Agent) -> Result<Done, Failure> {
         return Err(error.into());
     }
     say.line(&format!("ended; traces and events since the attach: {}", summary.taken));
-    if let Listen::Unix(path) = &args.api_listen {
-        let _ = fs::remove_file(path);
-    }
     Ok(Done)
+}
+
+/// The file of a socket goes with the agent, however it ends.
+struct SocketFile(Option<PathBuf>);
+
+impl SocketFile {
+    fn of(listen: &Listen) -> SocketFile {
+        SocketFile(if let Listen::Unix(path) = listen { Some(path.clone()) } else { None })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Waits for a runtime and attaches; none where it was told to stop meanwhile.
@@ -79,7 +97,11 @@ async fn attached(args: &Agent, shared: &Shared, stop: &AtomicBool, say: Say) ->
         let (socket, backend) = (args.attach.socket.0.clone(), args.attach.backend.into());
         let (bootstrap, count_cost) = (args.attach.bootstrap.into(), args.bpf_stats);
         let options = Options { socket, bootstrap, backend, count_cost };
-        match Session::attach(options, || ()).await {
+        let attached = tokio::select! {
+            attached = Session::attach(options, || ()) => attached,
+            () = stopped(stop) => return Ok(None),
+        };
+        match attached {
             Ok(session) => return Ok(Some(session)),
             Err(error @ (ProbeError::NoSocket(_) | ProbeError::Socket { .. })) => {
                 if said.is_none_or(|said| said.elapsed() >= SAY) {
@@ -88,12 +110,22 @@ async fn attached(args: &Agent, shared: &Shared, stop: &AtomicBool, say: Say) ->
                 }
                 shared.lock().unready = Some(error.to_string());
                 shared.lock().alive = Some(Instant::now());
-                tokio::time::sleep(LOOK).await;
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK) => {}
+                    () = stopped(stop) => {}
+                }
             }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(None)
+}
+
+/// Comes back when it was told to stop.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(STOP).await;
+    }
 }
 
 async fn listener(listen: &Listen) -> Result<Option<Listener>, Failure> {
@@ -173,7 +205,7 @@ impl Sink for Feed {
             let mut kept = self.shared.lock();
             kept.metrics.trace(trace);
             kept.stats.add(trace);
-            kept.recent.add(trace, String::from_utf8_lossy(&text).into_owned());
+            kept.recent.add(trace, text.clone());
         }
         self.taken += 1;
         self.lines.write(&text)
