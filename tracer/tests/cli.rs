@@ -34,6 +34,12 @@ fn wrong_usage_is_2() {
         &["stages", "--from"],
         &["stages", "--from", "f", "--count", "2"],
         &["stages", "--compare", "f"],
+        &["stages", "--agent"],
+        &["stages", "--agent", "nonsense"],
+        &["stages", "--agent", "a:1", "--from", "f"],
+        &["stages", "--agent", "a:1", "--count", "2"],
+        &["health", "--url", "https://a:1"],
+        &["health", "--url", "off"],
         &["stages", "--compare", "f", "g", "-o", "hdr"],
         &["pods", "--pid", "0"],
         &["pods", "--pid", "1", "--pod", "web"],
@@ -64,7 +70,9 @@ fn completions_and_man_pages() {
     }
     let page = run(&["man"]).stdout;
     assert!(String::from_utf8_lossy(&page).contains("podlapse\\-trace"));
-    for command in ["trace", "record", "replay", "stages", "pods", "diff", "doctor", "completions", "man"] {
+    for command in
+        ["trace", "record", "replay", "stages", "agent", "health", "pods", "diff", "doctor", "completions", "man"]
+    {
         let page = run(&["man", command]);
         assert!(page.status.success() && page.stdout.starts_with(b".ie"), "{command}");
     }
@@ -168,6 +176,7 @@ fn an_ignored_hangup_stays_ignored() {
         }
         // A busy machine takes its time; what is to go on had 200 ms to end.
         while ended && child.try_wait().unwrap().is_none() {
+            rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
         let running = child.try_wait().unwrap().is_none();

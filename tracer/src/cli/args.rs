@@ -6,6 +6,7 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::values::{From, PodName, Span};
+use crate::agent::Address;
 use crate::probe;
 use crate::recording::Selection;
 use crate::stats::By;
@@ -37,6 +38,9 @@ pub(super) enum Command {
     /// Trace every start of this node, all the time: metrics, histograms and recent traces over HTTP
     #[command(after_help = AGENT)]
     Agent(Agent),
+    /// Ask an agent whether it lives, or is ready: exit code 0 or 1, for probes in an image without a shell
+    #[command(after_help = HEALTH)]
+    Health(Health),
     /// List what runs: pod, sandbox, container, process, namespaces, cgroup; and find a pod from any of them
     #[command(after_help = PODS)]
     Pods(Pods),
@@ -114,7 +118,9 @@ Examples:
   podlapse stages --count 50 -o hdr > node.hlog fifty starts, for later
   podlapse stages --from a.plr b.plr            the starts of two recordings
   podlapse stages --from *.hlog --by handler    the logs of many nodes as one
-  podlapse stages --compare before.plr after.plr";
+  podlapse stages --compare before.plr after.plr
+  podlapse stages --agent unix:/run/podlapse/api.sock
+                                                what the agent of this node has seen";
 
 const AGENT: &str = "\
 Waits for a runtime where there is none, and goes on when it restarts. SIGTERM ends it with code 0.
@@ -124,6 +130,14 @@ Examples:
   podlapse agent --lines - --metrics-listen off each trace and event as a line of JSON
   curl -s http://127.0.0.1:9797/metrics
   curl -s --unix-socket /run/podlapse/api.sock 'http://podlapse/api/v1/traces?failed=true'";
+
+const HEALTH: &str = "\
+Silent where all is well; else the reason is on stderr. The answer is waited for three seconds.
+
+Examples:
+  podlapse health                                     does the agent of this node go on?
+  podlapse health --ready                             is it attached to a runtime?
+  podlapse health --url unix:/run/podlapse/api.sock";
 
 const PODS: &str = "\
 Nothing is attached and nothing changed: the runtime is asked over the CRI, the rest is read from /proc and the cgroup \
@@ -308,6 +322,16 @@ pub(super) struct Agent {
     pub(super) bpf_stats: bool,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    /// Where the agent listens, for metrics or for its API: HOST:PORT, http://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797", env = "PODLAPSE_METRICS_LISTEN")]
+    pub(super) url: Address,
+    /// Ask /readyz, not /healthz
+    #[arg(long)]
+    pub(super) ready: bool,
+}
+
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Listen {
@@ -450,6 +474,9 @@ pub(super) struct Stages {
     /// Two recordings or logs side by side, with B's quantiles as multiples of A's
     #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["from", "duration", "count"])]
     pub(super) compare: Vec<PathBuf>,
+    /// An agent's API, instead of this node's starts from now on: unix:PATH or HOST:PORT; several are added up
+    #[arg(long, value_name = "ADDRESS", num_args = 1.., conflicts_with_all = ["from", "compare", "duration", "count"])]
+    pub(super) agent: Vec<Address>,
     /// End after so long
     #[arg(long, value_name = "DURATION")]
     pub(super) duration: Option<Span>,

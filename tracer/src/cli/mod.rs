@@ -10,6 +10,7 @@ mod diff;
 mod docs;
 mod doctor;
 mod follow;
+mod health;
 mod live;
 mod output;
 mod panic;
@@ -82,6 +83,8 @@ enum Failure {
     Stages(#[from] StagesError),
     #[error(transparent)]
     Agent(#[from] AgentError),
+    #[error(transparent)]
+    Client(#[from] crate::agent::ClientError),
     #[error("no pod start was over: {0} began; check that pods are to start on this node, and `podlapse doctor`")]
     NoStartOver(u64),
     #[error("podlapse does not work here: what is marked BAD says what to do")]
@@ -131,6 +134,7 @@ fn run(command: Command) -> Result<Done, Failure> {
         Command::Explain { reason } => docs::explain(reason.as_deref()).map(|()| Done),
         Command::Pods(args) => runtime.block_on(pods::pods(&args)),
         Command::Agent(args) => runtime.block_on(agent::agent(&args)),
+        Command::Health(args) => runtime.block_on(health::health(&args)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&args)),
         Command::Trace(args) => runtime.block_on(live::live(&Plan::from(&args))),
         Command::Record(args) => runtime.block_on(live::live(&Plan::from(&args))),

@@ -13,6 +13,7 @@ use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
 use super::source::NO_END;
 use super::{Done, Failure, stop};
+use crate::agent::{Address, get};
 use crate::engine::Config;
 use crate::export::{Charset, write_comparison, write_comparison_json, write_stages, write_stages_json};
 use crate::recording::{ReadError, Reader, Selection};
@@ -21,6 +22,9 @@ use crate::trace::Trace;
 
 /// Largest log that is read.
 const MAX_LOG: u64 = 256 * 1024 * 1024;
+
+/// How long an agent may take for its log.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often the table on the terminal is drawn again.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -38,20 +42,27 @@ pub(super) enum StagesError {
     TooLarge(PathBuf),
     #[error("{} was made without --by {}: make it again with it, or leave --by out", .0.display(), .1.name())]
     NotBrokenDown(PathBuf, By),
+    #[error("what {0} says is no log of histograms: {1}")]
+    Agent(Address, LogError),
+    #[error("an agent keeps its histograms by plugin and handler, not by {}: leave --by out", .0.name())]
+    NotKept(By),
+    #[error("no pod start is over since the agent attached")]
+    NothingKept,
 }
 
 pub(super) async fn stages(args: &Stages) -> Result<Done, Failure> {
     let mut sink = Table { stats: Stats::new(args.by), by: args.by, taken: 0, screen: None };
     match &args.compare[..] {
         [a, b] => return compare(args, a, b).await,
+        _ if !args.agent.is_empty() => sink.stats = ask(&args.agent, args.by).await?,
         _ if args.from.is_empty() => live(args, &mut sink).await?,
         _ => sink.stats = load(&args.from, args.by).await?,
     }
     if sink.stats.is_empty() {
-        return Err(if args.from.is_empty() {
-            Failure::NoStartOver(sink.stats.open)
-        } else {
-            Failure::NothingRecorded
+        return Err(match args {
+            Stages { agent, .. } if !agent.is_empty() => StagesError::NothingKept.into(),
+            Stages { from, .. } if !from.is_empty() => Failure::NothingRecorded,
+            _ => Failure::NoStartOver(sink.stats.open),
         });
     }
     output::write(&text(args, &sink.stats)?)?;
@@ -108,6 +119,19 @@ async fn live(args: &Stages, sink: &mut Table) -> Result<(), Failure> {
         }
         Ending::Done | Ending::EndOfRecording | Ending::Interrupted | Ending::TimedOut => Ok(()),
     }
+}
+
+/// What agents have kept until now.
+async fn ask(agents: &[Address], by: Option<By>) -> Result<Stats, Failure> {
+    if let Some(by) = by.filter(|by| by.is_kept()) {
+        return Err(StagesError::NotKept(by).into());
+    }
+    let mut all = Stats::default();
+    for agent in agents {
+        let log = get(agent, "/api/v1/stages?format=hdr", PATIENCE, MAX_LOG as usize).await?;
+        all.merge(&Stats::from_log(&log).map_err(|error| StagesError::Agent(agent.clone(), error))?);
+    }
+    Ok(all)
 }
 
 /// What files hold: of a recording every start of a pod. A signal ends podlapse at once, also while it waits for a pipe:
