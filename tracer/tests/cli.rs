@@ -40,6 +40,8 @@ fn wrong_usage_is_2() {
         &["stages", "--agent", "a:1", "--count", "2"],
         &["health", "--url", "https://a:1"],
         &["health", "--url", "off"],
+        &["agent", "--lines-max-size", "64"],
+        &["agent", "--lines-keep", "-1"],
         &["stages", "--compare", "f", "g", "-o", "hdr"],
         &["pods", "--pid", "0"],
         &["pods", "--pid", "1", "--pod", "web"],

@@ -2,12 +2,14 @@
 
 mod client;
 mod http;
+mod lines;
 mod metrics;
 mod recent;
 mod serve;
 
 pub use self::client::{Address, ClientError, get};
 pub use self::http::{Kept, Shared, api_routes, metrics_routes};
+pub use self::lines::LineFile;
 pub use self::metrics::{BUCKETS, Format, Metrics, Progress};
 pub use self::recent::{Query, Recent};
 pub use self::serve::{Listener, serve};

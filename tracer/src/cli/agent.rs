@@ -2,7 +2,7 @@
 //! JSON Lines.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use super::output::OutputError;
 use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
 use super::{Done, Failure, output, stop};
-use crate::agent::Progress;
-use crate::agent::{Listener, Shared, api_routes, metrics_routes, serve};
+use crate::agent::{LineFile, Listener, Progress, Shared, api_routes, metrics_routes, serve};
 use crate::engine::{Config, Update};
 use crate::export::{write_event_json, write_json};
 use crate::ids::MonotonicNs;
@@ -46,7 +45,7 @@ pub(super) async fn agent(args: &Agent) -> Result<Done, Failure> {
     let (stop, say) = (stop::on_signal().map_err(Failure::Signals)?, Say::service());
     let shared = Shared::new("podlapse attaches");
     // First what may be wrong with the command line.
-    let mut feed = Feed { shared: Arc::clone(&shared), lines: Out::open(&args.lines)?, taken: 0 };
+    let mut feed = Feed { shared: Arc::clone(&shared), lines: Out::open(args)?, said: None, say, taken: 0 };
     let mut sockets = Vec::new();
     for (listen, routes) in [
         (&args.metrics_listen, metrics_routes(Arc::clone(&shared))),
@@ -160,33 +159,19 @@ fn unix(path: &Path) -> io::Result<UnixListener> {
 enum Out {
     Off,
     Stdout,
-    File(fs::File),
+    File(LineFile),
 }
 
 impl Out {
-    fn open(lines: &Lines) -> Result<Out, AgentError> {
-        Ok(match lines {
+    fn open(args: &Agent) -> Result<Out, AgentError> {
+        Ok(match &args.lines {
             Lines::Off => Out::Off,
             Lines::Stdout => Out::Stdout,
             Lines::File(path) => {
-                let mut options = fs::OpenOptions::new();
-                std::os::unix::fs::OpenOptionsExt::mode(options.create(true).append(true), 0o600);
-                let file = options.open(path).map_err(|error| AgentError::Lines(path.clone(), error))?;
-                Out::File(file)
+                let file = LineFile::open(path, args.lines_max_size.0, args.lines_keep);
+                Out::File(file.map_err(|error| AgentError::Lines(path.clone(), error))?)
             }
         })
-    }
-
-    fn write(&mut self, text: &[u8]) -> Result<(), OutputError> {
-        match self {
-            Out::Off => Ok(()),
-            Out::Stdout => output::write(text),
-            // A full disk ends nothing: it is counted by who reads the file.
-            Out::File(file) => {
-                let _ = file.write_all(text);
-                Ok(())
-            }
-        }
     }
 }
 
@@ -194,7 +179,30 @@ impl Out {
 struct Feed {
     shared: Arc<Shared>,
     lines: Out,
+    /// When it was said last that lines are dropped.
+    said: Option<Instant>,
+    say: Say,
     taken: usize,
+}
+
+impl Feed {
+    /// A file that takes nothing, on a full disk, ends nothing.
+    fn line(&mut self, text: &[u8]) -> Result<(), OutputError> {
+        match &mut self.lines {
+            Out::Off => {}
+            Out::Stdout => output::write(text)?,
+            Out::File(file) => {
+                if let Err(error) = file.write(text) {
+                    self.shared.lock().metrics.line_dropped();
+                    if self.said.is_none_or(|said| said.elapsed() >= SAY) {
+                        self.said = Some(Instant::now());
+                        self.say.line(&format!("lines are dropped, for the file of --lines takes none: {error}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Sink for Feed {
@@ -208,7 +216,7 @@ impl Sink for Feed {
             kept.recent.add(trace, text.clone());
         }
         self.taken += 1;
-        self.lines.write(&text)
+        self.line(&text)
     }
 
     fn update(&mut self, update: &Update) {
@@ -232,7 +240,7 @@ impl Sink for Feed {
         event.verdict.iter().for_each(|verdict| self.shared.lock().metrics.verdict(verdict));
         let mut text = Vec::new();
         write_event_json(&mut text, event).map_err(OutputError::new)?;
-        self.lines.write(&text)
+        self.line(&text)
     }
 
     fn taken(&self) -> usize {

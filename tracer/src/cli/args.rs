@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::values::{From, PodName, Span};
+use super::values::{From, PodName, Size, Span};
 use crate::agent::Address;
 use crate::probe;
 use crate::recording::Selection;
@@ -310,6 +310,12 @@ pub(super) struct Agent {
     /// Traces and events as JSON Lines: FILE, - for stdout, or off
     #[arg(long, value_name = "FILE", default_value = "off", env = "PODLAPSE_LINES")]
     pub(super) lines: Lines,
+    /// FILE becomes FILE.1 before it is larger
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", env = "PODLAPSE_LINES_MAX_SIZE")]
+    pub(super) lines_max_size: Size,
+    /// How many files are kept beside FILE; the oldest goes
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub(super) lines_keep: u32,
     /// A start is over when no call of its sandbox was open for so long
     #[arg(long, value_name = "DURATION", default_value = "2s", env = "PODLAPSE_SETTLE")]
     pub(super) settle: Span,

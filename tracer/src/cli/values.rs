@@ -1,4 +1,4 @@
-//! Values of options: durations, instants and pod names.
+//! Values of options: durations, sizes, instants and pod names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +44,28 @@ impl fmt::Display for Span {
             Some((unit, name)) => write!(f, "{}{name}", ns / unit),
             None => write!(f, "{}us", ns / 1000),
         }
+    }
+}
+
+/// Bytes, as people write them: `512KiB`, `64MiB`, `1GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+impl FromStr for Size {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Size, &'static str> {
+        const HELP: &str = "give a number and a unit, like 512KiB, 64MiB or 1GiB";
+        let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(HELP)?;
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| HELP)?;
+        let unit = match unit {
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return Err(HELP),
+        };
+        number.checked_mul(unit).filter(|bytes| *bytes > 0).map(Size).ok_or(HELP)
     }
 }
 
@@ -119,6 +141,16 @@ mod tests {
         }
         for text in ["", "2", "s", "-1s", "1.5s", "2 s", "2x", "99999999999999999999s", "9999999h"] {
             assert!(text.parse::<Span>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("1KiB", 1 << 10), ("64MiB", 64 << 20), ("3GiB", 3 << 30)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+        }
+        for text in ["", "1", "0MiB", "MiB", "64MB", "64 MiB", "-1KiB", "1.5GiB", "99999999999999999GiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text:?}");
         }
     }
 

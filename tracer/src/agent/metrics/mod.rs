@@ -118,6 +118,7 @@ pub struct Metrics {
     polls: Histograms<MethodLabels, Histogram>,
     /// Methods that were seen.
     methods: BTreeSet<String>,
+    lines_dropped: Counter,
     own: Own,
 }
 
@@ -139,6 +140,7 @@ impl Default for Metrics {
             calls: Family::default(),
             polls: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             methods: BTreeSet::new(),
+            lines_dropped: Counter::default(),
         };
         let help = "Duration of one span of a stage, by how its start ended";
         registry.register_with_unit("stage_duration", help, Unit::Seconds, metrics.stages.clone());
@@ -155,6 +157,8 @@ impl Default for Metrics {
         registry.register("cri_calls", help, metrics.calls.clone());
         let help = "Duration of the calls that kubelet makes each second";
         registry.register_with_unit("cri_list_duration", help, Unit::Seconds, metrics.polls.clone());
+        let help = "Traces and events that the file of JSON Lines did not take";
+        registry.register("lines_dropped", help, metrics.lines_dropped.clone());
         Metrics { registry, ..metrics }
     }
 }
@@ -224,6 +228,11 @@ impl Metrics {
             let labels = MethodLabels { method: method.to_owned() };
             self.polls.get_or_create(&labels).observe(seconds(call.took_ns));
         }
+    }
+
+    /// A line was not written.
+    pub fn line_dropped(&self) {
+        self.lines_dropped.inc();
     }
 
     /// How the run goes.
