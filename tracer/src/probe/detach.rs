@@ -12,6 +12,9 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 /// What the child is called; at most 15 bytes.
 const NAME: &std::ffi::CStr = c"podlapse-detach";
 
+/// Sockets are looked for below this descriptor; the agent's were its first.
+const DESCRIPTORS: RawFd = 1024;
+
 /// As long as this is held, the child holds copies of this process's descriptors.
 #[derive(Debug)]
 pub(crate) struct Held(#[expect(dead_code, reason = "closing it is what counts")] OwnedFd);
@@ -35,8 +38,16 @@ pub(crate) fn in_background() -> Option<Held> {
 /// A child of the child is nobody's to wait for.
 fn child(wait: &PipeReader, held: RawFd) -> ! {
     // SAFETY: all async-signal-safe; no memory is touched but this frame's. The standard streams are closed so that
-    // whoever reads them sees their end; a session of its own keeps the terminal's signals away.
+    // whoever reads them sees their end, and sockets so that the next agent finds its port free; a session of its own
+    // keeps the terminal's signals away.
     unsafe {
+        for fd in 3..DESCRIPTORS {
+            let (mut kind, mut size) = (0_i32, 4);
+            let kind = (&raw mut kind).cast();
+            if libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, kind, &raw mut size) == 0 {
+                libc::close(fd);
+            }
+        }
         if libc::fork() != 0 {
             libc::_exit(0);
         }
@@ -48,5 +59,20 @@ fn child(wait: &PipeReader, held: RawFd) -> ! {
         let mut byte = 0_u8;
         libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
         libc::_exit(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_child_holds_no_port() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = in_background();
+        assert!(held.is_some());
+        drop(listener);
+        std::net::TcpListener::bind(address).unwrap();
     }
 }
