@@ -61,7 +61,7 @@ pub fn python() -> Result<PathBuf> {
 pub fn prometheus(program: &str) -> Result<PathBuf> {
     let path = folder()?.join("prometheus/usr/bin").join(program);
     if !path.exists() {
-        bail!("no {}: run `cargo xtask setup deploy`", path.display());
+        bail!("no {}: run `cargo xtask setup prometheus`", path.display());
     }
     Ok(path)
 }

@@ -40,6 +40,8 @@ fn wrong_usage_is_2() {
         &["stages", "--agent", "a:1", "--count", "2"],
         &["health", "--url", "https://a:1"],
         &["health", "--url", "off"],
+        &["agent", "--api-listen", "0.0.0.0:1"],
+        &["agent", "--api-listen", "[fd00::1]:1"],
         &["agent", "--lines-max-size", "64"],
         &["agent", "--lines-keep", "-1"],
         &["stages", "--compare", "f", "g", "-o", "hdr"],

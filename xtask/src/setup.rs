@@ -18,6 +18,7 @@ mod bpf_linker;
 mod fuzz;
 mod kubelet;
 mod node;
+mod prometheus;
 mod protoc;
 mod python;
 mod rust_src;
@@ -46,6 +47,8 @@ pub(crate) enum Group {
     Vm,
     /// hdrhistogram and gRPC for python3, which read podlapse's logs and call the CRI
     Python,
+    /// Prometheus and promtool, which read the agent's metrics
+    Prometheus,
     /// kubelet, built from Debian's source package
     Kubelet,
     /// cargo-fuzz
@@ -54,7 +57,7 @@ pub(crate) enum Group {
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    let all = [Group::Build, Group::Node, Group::Vm, Group::Python, Group::Fuzz];
+    let all = [Group::Build, Group::Node, Group::Vm, Group::Python, Group::Prometheus, Group::Fuzz];
     run(&Workspace::find()?, if args.groups.is_empty() { &all } else { &args.groups })
 }
 
@@ -71,6 +74,7 @@ pub(crate) fn run(workspace: &Workspace, groups: &[Group]) -> Result<()> {
             Group::Node => node::ensure(&tools)?,
             Group::Vm => vm::ensure(&tools)?,
             Group::Python => python::ensure(&tools)?,
+            Group::Prometheus => prometheus::ensure(&tools)?,
             Group::Kubelet => kubelet::ensure(&tools)?,
             Group::Fuzz => fuzz::ensure(&tools)?,
         }

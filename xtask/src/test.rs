@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::setup::Group;
 use crate::workspace::Workspace;
 use crate::{fuzz, setup, sh, vm};
 
@@ -17,7 +18,7 @@ pub(crate) fn main(_: &Args) -> Result<()> {
     let start = Instant::now();
     let cargo = |args: &[&str]| sh::show(workspace.cargo().args(args));
 
-    let groups = [setup::Group::Build, setup::Group::Node, setup::Group::Vm, setup::Group::Python, setup::Group::Fuzz];
+    let groups = [Group::Build, Group::Node, Group::Vm, Group::Python, Group::Prometheus, Group::Fuzz];
     step("setup", || setup::run(&workspace, &groups))?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;

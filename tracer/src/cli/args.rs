@@ -305,7 +305,7 @@ pub(super) struct Agent {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797", env = "PODLAPSE_METRICS_LISTEN")]
     pub(super) metrics_listen: Listen,
     /// Where /api/v1/traces and /api/v1/stages are served, too
-    #[arg(long, value_name = "ADDRESS", default_value = "unix:/run/podlapse/api.sock", env = "PODLAPSE_API_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", default_value = "unix:/run/podlapse/api.sock", env = "PODLAPSE_API_LISTEN", value_parser = Listen::here)]
     pub(super) api_listen: Listen,
     /// Traces and events as JSON Lines: FILE, - for stdout, or off
     #[arg(long, value_name = "FILE", default_value = "off", env = "PODLAPSE_LINES")]
@@ -344,6 +344,18 @@ pub(super) enum Listen {
     Off,
     Tcp(std::net::SocketAddr),
     Unix(PathBuf),
+}
+
+impl Listen {
+    /// Of this machine alone: pods and their failures are not for everybody who reaches the node.
+    fn here(text: &str) -> Result<Listen, &'static str> {
+        match text.parse()? {
+            Listen::Tcp(address) if !address.ip().is_loopback() => {
+                Err("the API has no authentication: give a loopback address, unix:/PATH, or off")
+            }
+            here => Ok(here),
+        }
+    }
 }
 
 impl std::str::FromStr for Listen {
