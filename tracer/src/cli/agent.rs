@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::args::{Agent, Lines, Listen};
-use super::live::Kernel;
+use super::live::{Kernel, options};
 use super::output::OutputError;
 use super::run::{Ending, Limits, Run, Sink};
 use super::say::Say;
@@ -93,9 +93,7 @@ impl Drop for SocketFile {
 async fn attached(args: &Agent, shared: &Shared, stop: &AtomicBool, say: Say) -> Result<Option<Session>, Failure> {
     let mut said: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
-        let (socket, backend) = (args.attach.socket.0.clone(), args.attach.backend.into());
-        let (bootstrap, count_cost) = (args.attach.bootstrap.into(), args.bpf_stats);
-        let options = Options { socket, bootstrap, backend, count_cost };
+        let options = Options { count_cost: args.bpf_stats, ..options(&args.attach) };
         let attached = tokio::select! {
             attached = Session::attach(options, || ()) => attached,
             () = stopped(stop) => return Ok(None),
@@ -226,6 +224,10 @@ impl Sink for Feed {
             Update::Node(verdict) => self.shared.lock().metrics.node(verdict),
             Update::Stuck(_) | Update::Finished(_) | Update::Life(_) => {}
         }
+    }
+
+    fn watches(&self) -> bool {
+        true
     }
 
     fn going(&mut self, progress: &Progress, answered: Vec<Answered>) {

@@ -39,10 +39,14 @@ pub(super) async fn live(plan: &Plan<'_>) -> Result<Done, Failure> {
 
 /// Attaches. On a busy node that takes seconds, in which a start would not be seen.
 pub(super) async fn attach(args: &Attach) -> Result<Session, Failure> {
+    Ok(Session::attach(options(args), || Say::plain().line("attaching; starts count from the next line on")).await?)
+}
+
+/// What a command line says of what to watch.
+pub(super) fn options(args: &Attach) -> Options {
     let Attach { socket, bootstrap, backend } = args;
     let (socket, bootstrap, backend) = (socket.0.clone(), (*bootstrap).into(), (*backend).into());
-    let options = Options { socket, bootstrap, backend, count_cost: false };
-    Ok(Session::attach(options, || Say::plain().line("attaching; starts count from the next line on")).await?)
+    Options { socket, bootstrap, backend, ..Options::default() }
 }
 
 impl Kernel for Session {

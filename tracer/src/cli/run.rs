@@ -39,7 +39,12 @@ pub(super) trait Sink {
     /// Sees what the engine said, of whatever start.
     fn update(&mut self, _update: &Update) {}
 
-    /// Sees how the run goes, several times a second; `answered`: calls of the CRI since the last time.
+    /// Whether it wants to see how the run goes, which costs a look at every start.
+    fn watches(&self) -> bool {
+        false
+    }
+
+    /// Where it wants to, sees how the run goes, several times a second; `answered`: calls of the CRI since the last time.
     fn going(&mut self, _progress: &Progress, _answered: Vec<Answered>) {}
 
     /// How many traces and events it took.
@@ -222,10 +227,13 @@ impl<'a> Run<'a> {
             }
             give(self.sink, self.selector.overflow())?;
             self.sink.show(&mut self.selector.held())?;
-            let (standing, held) = (self.engine.standing(), self.selector.held().count());
-            let Read { records, payload, .. } = self.read;
-            let progress = Progress { standing, held, records, payload, programs_ns: source.programs_ns() };
-            self.sink.going(&progress, self.engine.take_answered());
+            let answered = self.engine.take_answered();
+            if self.sink.watches() {
+                let (standing, held) = (self.engine.standing(), self.selector.held().count());
+                let Read { records, payload, .. } = self.read;
+                let progress = Progress { standing, held, records, payload, programs_ns: source.programs_ns() };
+                self.sink.going(&progress, answered);
+            }
             if limits.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }

@@ -248,8 +248,11 @@ impl Lifecycle {
 
     /// Traces of the starts that are not over, as known now.
     pub fn open(&self) -> Vec<Trace> {
-        let open = self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units));
-        open.map(|start| self.trace(start)).collect()
+        self.open_starts().map(|start| self.trace(start)).collect()
+    }
+
+    fn open_starts(&self) -> impl Iterator<Item = &Start> {
+        self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units))
     }
 
     /// The calls of the CRI that were answered since the last such question.
@@ -259,13 +262,10 @@ impl Lifecycle {
 
     /// How it stands at the last record's time.
     pub fn standing(&self) -> Standing {
-        let open = self.starts.values().filter(|start| !start.state.is_over() && !start.is_refused(&self.units));
-        let (count, oldest) = open.fold((0, None), |(count, oldest), start| {
-            (count + 1, Some(oldest.map_or(start.begin, |oldest: MonotonicNs| oldest.min(start.begin))))
-        });
+        let oldest = self.open_starts().map(|start| start.begin).min();
         let Losses { records, undecoded, evicted, .. } = self.losses_now();
         Standing {
-            open_starts: count,
+            open_starts: self.open_starts().count(),
             oldest_ns: oldest.map(|begin| self.now.since(begin)),
             lost_records: records,
             undecoded_bytes: undecoded,

@@ -35,6 +35,13 @@ fn feed(s: Stream) -> Vec<Trace> {
     s.feed_last(Config::default())
 }
 
+/// The one trace, of one container.
+fn only(s: Stream) -> Trace {
+    let traces = feed(s);
+    assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
+    traces.into_iter().next().unwrap()
+}
+
 /// Spans at the top and their ends, in µs of the trace, and what is known of the whole.
 fn check(trace: &Trace, expect: Expect) {
     let mut text = format!("{} {:?} {}", trace.pod.full_name(), trace.outcome, trace.total_ns / 1000);
@@ -86,9 +93,7 @@ fn it_goes_on() {
         }
         container(&mut s, &pod, 80_000, "app", "/bin/app");
         s.tick(20_000_000);
-        let traces = feed(s);
-        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
-        traces.into_iter().next().unwrap()
+        only(s)
     };
     check(
         &went_on(&[(76_000, false, good())]),
@@ -226,9 +231,7 @@ fn a_start_hangs() {
         init_waits(&mut s, &pod, ContainerState::Created);
         then(&mut s, &pod);
         s.tick(9_000_000);
-        let traces = feed(s);
-        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
-        traces.into_iter().next().unwrap()
+        only(s)
     };
     check(
         &hangs(&|_, _| {}),
@@ -389,9 +392,7 @@ fn a_start_whose_exec_came_before() {
         s.exit(CAME + 2_000, 1124, 0);
         replies.iter().for_each(|at| s.unasked(*at, false, good()));
         s.tick(20_000_000);
-        let traces = feed(s);
-        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
-        traces.into_iter().next().unwrap()
+        only(s)
     };
     check(
         &came(&[]),
@@ -429,9 +430,7 @@ fn a_sandbox_whose_exec_came_before() {
         replies.iter().for_each(|at| s.unasked(*at, false, good()));
         container(&mut s, &pod, 80_000, "app", "/bin/app");
         s.tick(20_000_000);
-        let traces = feed(s);
-        assert_eq!((traces.len(), traces[0].containers.len()), (1, 1));
-        traces.into_iter().next().unwrap()
+        only(s)
     };
     check(
         &came(&[]),
